@@ -1,0 +1,1 @@
+"""The language: ops, placements, costs, instances, schedules, timelines. Knows nothing else of this package."""

@@ -1,0 +1,145 @@
+"""A schedule and its instance as flat lists: the form in which it is timed and turned into a graph.
+
+Nodes are slots, numbered rank by rank. This module is the one place in `schedules` where the dependency rules of
+docs/semantics.md are written; `verify` has its own, on purpose.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bubbleproof.schedules.errors import ScheduleError
+from bubbleproof.schedules.instance import Instance
+from bubbleproof.schedules.op import Op, Slot, members
+from bubbleproof.schedules.schedule import Schedule
+
+__all__ = ["Compiled", "compile_schedule", "producers"]
+
+
+def producers(op: Op, stages: int) -> tuple[tuple[tuple[str, ...], int], ...]:
+    """What must have ended before an op may start: (kinds any of which will do, stage), same microbatch.
+
+    F of stage s needs F of stage s − 1. B (or BW) of stage s needs its own F and, unless s is the last stage, the
+    B (or BW) of stage s + 1. W needs its own B.
+    """
+    kind, stage, _ = op
+    if kind == "F":
+        return ((("F",), stage - 1),) if stage else ()
+    if kind == "W":
+        return ((("B",), stage),)
+    own = (("F",), stage)
+    return (own,) if stage == stages - 1 else (own, (("B", "BW"), stage + 1))
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Flat lists over n nodes (slots).
+
+    Parameters
+    ----------
+    first
+        ``first[r]`` is the first node of rank r; ``first[p]`` is n. Nodes of a rank are consecutive, in its order.
+    rank, duration
+        Rank and duration of each node.
+    inputs
+        For each node the (node, delay) pairs that must end, and travel, before it starts; order edges not included.
+    """
+
+    instance: Instance
+    slots: tuple[Slot, ...]
+    first: tuple[int, ...]
+    rank: tuple[int, ...]
+    duration: tuple[int, ...]
+    inputs: tuple[tuple[tuple[int, int], ...], ...]
+
+    def topological(self) -> list[int]:
+        """The nodes in an order that respects rank orders and inputs.
+
+        Raises
+        ------
+        ScheduleError
+            There is no such order: the schedule deadlocks.
+        """
+        n = len(self.slots)
+        missing = [len(found) for found in self.inputs]
+        heads = set(self.first[:-1])
+        users: list[list[int]] = [[] for _ in range(n)]
+        for node, found in enumerate(self.inputs):
+            for source, _ in found:
+                users[source].append(node)
+            if node not in heads:
+                missing[node] += 1
+                users[node - 1].append(node)
+        ready = [node for node in range(n) if not missing[node]]
+        for node in ready:  # grows while it is read
+            for user in users[node]:
+                missing[user] -= 1
+                if not missing[user]:
+                    ready.append(user)
+        if len(ready) < n:
+            raise ScheduleError(self._stuck(set(ready)))
+        return ready
+
+    def _stuck(self, done: set[int]) -> str:
+        heads = []
+        for rank in range(self.instance.ranks):
+            for node in range(self.first[rank], self.first[rank + 1]):
+                if node not in done:
+                    heads.append(f"rank {rank} at {self.slots[node]}")
+                    break
+        return f"the orders deadlock: {', '.join(heads)} wait for each other; `bubbleproof verify` shows the cycle"
+
+
+def compile_schedule(schedule: Schedule, instance: Instance) -> Compiled:
+    """Flatten a schedule.
+
+    Raises
+    ------
+    ScheduleError
+        The schedule has another number of ranks than the instance, an op that the instance does not have, an op on
+        another rank than its stage, an op twice, or an op whose input no op produces.
+    """
+    if schedule.ranks != instance.ranks:
+        raise ScheduleError(f"the schedule has {schedule.ranks} ranks, the instance {instance.ranks}")
+    node_of: dict[Op, int] = {}
+    slots: list[Slot] = []
+    rank_of: list[int] = []
+    first = [0]
+    for rank, order in enumerate(schedule.orders):
+        for slot in order:
+            for op in members(slot):
+                _check_op(op, rank, instance, node_of)
+                node_of[op] = len(slots)
+            slots.append(slot)
+            rank_of.append(rank)
+        first.append(len(slots))
+    inputs = tuple(_inputs(node, slot, node_of, instance) for node, slot in enumerate(slots))
+    durations = tuple(instance.duration(slot) for slot in slots)
+    return Compiled(instance, tuple(slots), tuple(first), tuple(rank_of), durations, inputs)
+
+
+def _check_op(op: Op, rank: int, instance: Instance, seen: dict[Op, int]) -> None:
+    if not (op.stage < instance.stages and op.microbatch < instance.microbatches):
+        raise ScheduleError(
+            f"{op} on rank {rank}: the instance has stages 0 … {instance.stages - 1} "
+            f"and microbatches 0 … {instance.microbatches - 1}"
+        )
+    home = instance.rank_of(op.stage, op.microbatch)
+    if home != rank:
+        raise ScheduleError(f"{op} is on rank {rank}, but stage {op.stage} of microbatch {op.microbatch} is on rank {home}")
+    if op in seen:
+        raise ScheduleError(f"{op} occurs twice on rank {rank}")
+
+
+def _inputs(node: int, slot: Slot, node_of: dict[Op, int], instance: Instance) -> tuple[tuple[int, int], ...]:
+    found = []
+    for op in members(slot):
+        for kinds, stage in producers(op, instance.stages):
+            sources = [node_of[source] for kind in kinds if (source := Op(kind, stage, op.microbatch)) in node_of]  # type: ignore[arg-type]
+            if not sources:
+                raise ScheduleError(f"{op} needs {Op(kinds[0], stage, op.microbatch)}, which no rank runs")  # type: ignore[arg-type]
+            delay = instance.message(stage, op.stage, op.microbatch)
+            found.extend((source, delay) for source in sources)
+    if any(source == node for source, _ in found):
+        raise ScheduleError(f"{slot}: one member of the pair needs the other's result")
+    return tuple(found)

@@ -1,0 +1,205 @@
+"""An instance: everything that a schedule is timed, checked and optimised against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+
+from bubbleproof.schedules.costs import Costs, Memory
+from bubbleproof.schedules.errors import InstanceError
+from bubbleproof.schedules.op import Op, Overlap, Slot, members
+from bubbleproof.schedules.placement import Placement
+
+__all__ = ["MAX_STAGE_MICROBATCHES", "Instance", "Objective", "Units"]
+
+Objective: TypeAlias = Literal["makespan", "span"]
+
+MAX_STAGE_MICROBATCHES = 1_000_000
+"""Largest m·S that is accepted: three million ops, about a gigabyte of them."""
+
+
+@dataclass(frozen=True)
+class Units:
+    """The units in which an instance counts time and memory. Only their names; all figures are integers."""
+
+    time: str = "1"
+    memory: str = "1"
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A pipeline, its microbatches, its costs and memory, and what to minimise.
+
+    Parameters
+    ----------
+    placement
+        Which rank holds which stage.
+    microbatches
+        m ≥ 1.
+    costs, memory
+        Durations and memory changes per stage.
+    objective
+        ``makespan``: last end − first start over all ranks. ``span``: the longest, over ranks, of last end − first
+        start on that rank.
+    name, units
+        For people and files.
+    route_of_microbatch
+        For a placement with two routes, the route of each microbatch. Left empty: the first half, rounded up, follows
+        route 0, the rest route 1.
+
+    Raises
+    ------
+    InstanceError
+        Sizes that do not fit together, m < 1, m·S beyond `MAX_STAGE_MICROBATCHES`, or a cap below what a single
+        microbatch needs on that rank.
+    """
+
+    placement: Placement
+    microbatches: int
+    costs: Costs
+    memory: Memory
+    objective: Objective = "makespan"
+    name: str = ""
+    units: Units = Units()
+    route_of_microbatch: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        m, stages, ranks = self.microbatches, self.stages, self.ranks
+        if isinstance(m, bool) or not isinstance(m, int) or m < 1:
+            raise InstanceError(f"microbatches = {m!r}: at least one is needed")
+        if m * stages > MAX_STAGE_MICROBATCHES:
+            raise InstanceError(
+                f"microbatches × stages = {m} × {stages} = {m * stages} is beyond the limit of {MAX_STAGE_MICROBATCHES}"
+            )
+        if self.objective not in get_args(Objective):
+            raise InstanceError(f"objective = {self.objective!r} is neither makespan nor span")
+        for name, have, want in (
+            ("cost", len(self.costs.F), stages),
+            ("memory", len(self.memory.F), stages),
+            ("memory.static", len(self.memory.static), ranks),
+            ("memory.cap", ranks if self.memory.cap is None else len(self.memory.cap), ranks),
+        ):
+            if have != want:
+                raise InstanceError(f"{name} has {have} entries for {want}")
+        for (a, b), _ in self.costs.comm:
+            if not (0 <= a < ranks and 0 <= b < ranks) or a == b:
+                raise InstanceError(f'cost.comm."{a}-{b}": an edge joins two different ranks of 0 … {ranks - 1}')
+        self._check_routes()
+        self._check_cap()
+
+    def _check_routes(self) -> None:
+        routes = len(self.placement.routes)
+        if not self.route_of_microbatch:
+            half = (self.microbatches + 1) // 2
+            chosen = tuple(0 if routes == 1 or j < half else 1 for j in range(self.microbatches))
+            object.__setattr__(self, "route_of_microbatch", chosen)
+        if len(self.route_of_microbatch) != self.microbatches:
+            raise InstanceError(
+                f"route_of_microbatch has {len(self.route_of_microbatch)} entries for {self.microbatches} microbatches"
+            )
+        for j, route in enumerate(self.route_of_microbatch):
+            if not 0 <= route < routes:
+                raise InstanceError(f"route_of_microbatch[{j}] = {route}, but the placement has {routes} route(s)")
+
+    def _check_cap(self) -> None:
+        """Refuse a cap under which not even one microbatch can run alone."""
+        if self.memory.cap is None:
+            return
+        for rank, cap in enumerate(self.memory.cap):
+            need = max(self.least_memory(rank, route) for route in set(self.route_of_microbatch))
+            if need > cap:
+                unit = "" if self.units.memory == "1" else f" {self.units.memory}"
+                raise InstanceError(
+                    f"memory.cap of rank {rank} = {cap}{unit}, but one microbatch alone needs {need}{unit} there"
+                )
+
+    def least_memory(self, rank: int, route: int = 0) -> int:
+        """Least peak of a rank while one microbatch passes alone: forwards up the stages, backwards down, each W at once.
+
+        This order is the best one for a single microbatch if no B or W takes memory, and otherwise one of the orders
+        that are possible: the figure is then an upper bound of the least need, so it may refuse a cap only when B
+        takes memory and W of a later stage could wait. Such a W would only add to the peak, so the figure stays exact.
+        """
+        level = peak = self.memory.static[rank]
+        mine = [s for s, r in enumerate(self.placement.routes[route]) if r == rank]
+        for stage in mine:
+            level += self.memory.F[stage]
+            peak = max(peak, level)
+        for stage in reversed(mine):
+            for kind in self.costs.backward_kinds:
+                level += self.memory.of(kind, stage)
+                peak = max(peak, level)
+        return peak
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks p."""
+        return self.placement.ranks
+
+    @property
+    def stages(self) -> int:
+        """Number of stages S."""
+        return self.placement.stages
+
+    def rank_of(self, stage: int, microbatch: int) -> int:
+        """The rank on which this stage of this microbatch runs."""
+        return self.placement.routes[self.route_of_microbatch[microbatch]][stage]
+
+    def duration(self, slot: Slot) -> int:
+        """Duration of an op, or of an overlapped pair."""
+        if isinstance(slot, Overlap):
+            forward, backward = slot
+            pair = self.costs.overlap_B if backward.kind == "B" else self.costs.overlap_BW
+            if pair is not None:
+                return pair[forward.stage]
+        return sum(self.costs.of(op.kind, op.stage) for op in members(slot))
+
+    def message(self, stage: int, to_stage: int, microbatch: int) -> int:
+        """Time of the message of one microbatch between two neighbouring stages; 0 if both are on one rank."""
+        return self.costs.message(self.rank_of(stage, microbatch), self.rank_of(to_stage, microbatch))
+
+    def ops(self) -> Iterator[Op]:
+        """Every op that a schedule of this instance runs, with split backwards where the instance allows them."""
+        kinds = ("F", *self.costs.backward_kinds)
+        for microbatch in range(self.microbatches):
+            for stage in range(self.stages):
+                for kind in kinds:
+                    yield Op(kind, stage, microbatch)
+
+    @cached_property
+    def work(self) -> tuple[int, ...]:
+        """For each rank the total duration of its ops, none overlapped, split backwards where the instance allows them."""
+        work = [0] * self.ranks
+        kinds = ("F", *self.costs.backward_kinds)
+        for stage in range(self.stages):
+            each = sum(self.costs.of(kind, stage) for kind in kinds)
+            for microbatch in range(self.microbatches):
+                work[self.rank_of(stage, microbatch)] += each
+        return tuple(work)
+
+    def with_(self, **changes: object) -> Instance:
+        """A copy with some fields replaced; a new m or placement drops the routes chosen for the old one."""
+        if "microbatches" in changes or "placement" in changes:
+            changes.setdefault("route_of_microbatch", ())
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+    def with_cap(self, cap: int | tuple[int, ...] | None) -> Instance:
+        """A copy under another memory cap: one number for every rank, one per rank, or None."""
+        caps = (cap,) * self.ranks if isinstance(cap, int) else cap
+        return self.with_(memory=replace(self.memory, cap=caps))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Instance:
+        """Read an instance from a TOML file.
+
+        Raises
+        ------
+        FormatError, InstanceError
+            The file cannot be read, has unknown keys, or describes no possible instance.
+        """
+        from bubbleproof.schedules.formats.instance_toml import load
+
+        return load(Path(path))

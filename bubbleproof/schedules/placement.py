@@ -1,0 +1,143 @@
+"""Placements: which rank holds which stage.
+
+A placement has one or two *routes*. With one route each stage lives on one rank. A bidirectional placement has two
+routes through replicated stages: every microbatch follows one of them, so the same stage of two microbatches may run
+on two ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, TypeAlias, get_args
+
+from bubbleproof.schedules.errors import InstanceError
+
+__all__ = ["Placement", "PlacementKind", "bidirectional", "custom", "linear", "loop", "vee", "wave"]
+
+PlacementKind: TypeAlias = Literal["linear", "loop", "vee", "wave", "bidirectional", "custom"]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The map from stages to ranks.
+
+    Parameters
+    ----------
+    kind
+        The name under which the map was built; ``custom`` for one given stage by stage.
+    ranks
+        Number of ranks p ≥ 1.
+    routes
+        One or two routes; ``routes[k][s]`` is the rank of stage s on route k. All routes have the same stages.
+
+    Raises
+    ------
+    InstanceError
+        No rank or no stage, a stage on a rank that does not exist, or a rank that holds no stage.
+    """
+
+    kind: PlacementKind
+    ranks: int
+    routes: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(PlacementKind):
+            raise InstanceError(f"placement.kind = {self.kind!r} is none of {', '.join(get_args(PlacementKind))}")
+        if self.ranks < 1:
+            raise InstanceError(f"placement.ranks = {self.ranks}: a pipeline has at least one rank")
+        if len(self.routes) not in (1, 2):
+            raise InstanceError(f"placement has {len(self.routes)} routes; one or two are possible")
+        if not self.routes[0]:
+            raise InstanceError("placement has no stage")
+        if len({len(route) for route in self.routes}) != 1:
+            raise InstanceError("placement: both routes pass through the same stages, so they have equal lengths")
+        for route in self.routes:
+            for stage, rank in enumerate(route):
+                if not 0 <= rank < self.ranks:
+                    raise InstanceError(f"stage {stage} is on rank {rank}, but ranks are 0 … {self.ranks - 1}")
+        for rank, held in enumerate(self.stages_of_rank):
+            if not held:
+                raise InstanceError(f"rank {rank} holds no stage")
+
+    @property
+    def stages(self) -> int:
+        """Number of stages S."""
+        return len(self.routes[0])
+
+    @cached_property
+    def stages_of_rank(self) -> tuple[tuple[int, ...], ...]:
+        """For each rank the stages that it holds on any route, ascending, each once."""
+        held: list[set[int]] = [set() for _ in range(self.ranks)]
+        for route in self.routes:
+            for stage, rank in enumerate(route):
+                held[rank].add(stage)
+        return tuple(tuple(sorted(stages)) for stages in held)
+
+    @property
+    def one_chunk(self) -> bool:
+        """Whether every rank holds exactly one stage on one route."""
+        return len(self.routes) == 1 and all(len(stages) == 1 for stages in self.stages_of_rank)
+
+
+def _checked(ranks: int, chunks: int = 1) -> None:
+    if ranks < 1:
+        raise InstanceError(f"placement.ranks = {ranks}: a pipeline has at least one rank")
+    if chunks < 1:
+        raise InstanceError(f"placement.chunks = {chunks}: a rank holds at least one chunk")
+
+
+def linear(ranks: int) -> Placement:
+    """Stage r on rank r: one chunk per rank."""
+    _checked(ranks)
+    return Placement("linear", ranks, (tuple(range(ranks)),))
+
+
+def loop(ranks: int, chunks: int) -> Placement:
+    """Stage s on rank s mod p: interleaved placement with `chunks` stages per rank."""
+    _checked(ranks, chunks)
+    return Placement("loop", ranks, (tuple(s % ranks for s in range(ranks * chunks)),))
+
+
+def wave(ranks: int, chunks: int) -> Placement:
+    """Down, up, down, …: block b of p stages runs through the ranks in ascending order if b is even, else descending."""
+    _checked(ranks, chunks)
+    route = tuple(s % ranks if s // ranks % 2 == 0 else ranks - 1 - s % ranks for s in range(ranks * chunks))
+    return Placement("wave", ranks, (route,))
+
+
+def vee(ranks: int) -> Placement:
+    """Down, then up: rank r holds stages r and 2p − 1 − r."""
+    return Placement("vee", ranks, wave(ranks, 2).routes)
+
+
+def bidirectional(ranks: int) -> Placement:
+    """Two linear routes in opposite directions through replicated stages: stage s on rank s and on rank p − 1 − s."""
+    _checked(ranks)
+    return Placement("bidirectional", ranks, (tuple(range(ranks)), tuple(reversed(range(ranks)))))
+
+
+def custom(rank_of_stage: Sequence[int] | Sequence[Sequence[int]], ranks: int | None = None) -> Placement:
+    """A placement given stage by stage: one list of ranks, or two for two routes.
+
+    Parameters
+    ----------
+    rank_of_stage
+        The rank of each stage; two such lists for two routes.
+    ranks
+        Number of ranks; left out, one more than the highest rank named.
+    """
+    routes: list[tuple[int, ...]] = []
+    flat: list[int] = []
+    for entry in rank_of_stage:
+        if isinstance(entry, int):
+            flat.append(entry)
+        else:
+            routes.append(tuple(entry))
+    if flat and routes:
+        raise InstanceError("placement.rank_of_stage mixes numbers and lists: one list of ranks, or two lists")
+    found = tuple(routes) or (tuple(flat),)
+    if ranks is None:
+        ranks = 1 + max((rank for route in found for rank in route), default=-1)
+    return Placement("custom", ranks, found)
