@@ -126,13 +126,15 @@ def _check_op(op: Op, rank: int, instance: Instance, seen: dict[Op, int]) -> Non
         )
     home = instance.rank_of(op.stage, op.microbatch)
     if home != rank:
-        raise ScheduleError(f"{op} is on rank {rank}, but stage {op.stage} of microbatch {op.microbatch} is on rank {home}")
+        raise ScheduleError(
+            f"{op} is on rank {rank}, but stage {op.stage} of microbatch {op.microbatch} is on rank {home}"
+        )
     if op in seen:
         raise ScheduleError(f"{op} occurs twice on rank {rank}")
 
 
 def _inputs(node: int, slot: Slot, node_of: dict[Op, int], instance: Instance) -> tuple[tuple[int, int], ...]:
-    found = []
+    found: list[tuple[int, int]] = []
     for op in members(slot):
         for kinds, stage in producers(op, instance.stages):
             sources = [node_of[source] for kind in kinds if (source := Op(kind, stage, op.microbatch)) in node_of]  # type: ignore[arg-type]

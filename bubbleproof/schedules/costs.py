@@ -69,13 +69,13 @@ class Costs:
         cls,
         stages: int,
         *,
-        F: PerStage,  # noqa: N803  # the papers' names
-        B: PerStage,  # noqa: N803
-        W: PerStage | None = None,  # noqa: N803
-        BW: PerStage | None = None,  # noqa: N803
+        F: PerStage,  # the papers' names
+        B: PerStage,
+        W: PerStage | None = None,
+        BW: PerStage | None = None,
         split: bool | None = None,
-        overlap_B: PerStage | None = None,  # noqa: N803
-        overlap_BW: PerStage | None = None,  # noqa: N803
+        overlap_B: PerStage | None = None,
+        overlap_BW: PerStage | None = None,
         comm: int | Mapping[tuple[int, int], int] = 0,
     ) -> Costs:
         """Build costs from numbers or lists, one entry per stage.
@@ -168,10 +168,10 @@ class Memory:
         stages: int,
         ranks: int,
         *,
-        F: PerStage = 1,  # noqa: N803
-        B: PerStage | None = None,  # noqa: N803
-        W: PerStage | None = None,  # noqa: N803
-        BW: PerStage | None = None,  # noqa: N803
+        F: PerStage = 1,
+        B: PerStage | None = None,
+        W: PerStage | None = None,
+        BW: PerStage | None = None,
         static: PerStage = 0,
         cap: PerStage | None = None,
         message: PerStage | None = None,

@@ -116,20 +116,21 @@ class Instance:
                     f"memory.cap of rank {rank} = {cap}{unit}, but one microbatch alone needs {need}{unit} there"
                 )
 
-    def least_memory(self, rank: int, route: int = 0) -> int:
-        """Least peak of a rank while one microbatch passes alone: forwards up the stages, backwards down, each W at once.
+    def least_memory(self, rank: int, route: int = 0, *, split: bool = False) -> int:
+        """Least peak of a rank while one microbatch passes alone: all its forwards, then the backwards in reverse.
 
-        This order is the best one for a single microbatch if no B or W takes memory, and otherwise one of the orders
-        that are possible: the figure is then an upper bound of the least need, so it may refuse a cap only when B
-        takes memory and W of a later stage could wait. Such a W would only add to the peak, so the figure stays exact.
+        With fused backwards, which every instance allows, each backward only gives back, so the peak is the sum of the
+        forwards. With B and W apart (`split`) each W follows its B at once: deferring a W that gives back raises the
+        level, and a W that takes never passes the level that its own forward had reached.
         """
+        kinds = ("B", "W") if split else ("BW",)
         level = peak = self.memory.static[rank]
         mine = [s for s, r in enumerate(self.placement.routes[route]) if r == rank]
         for stage in mine:
             level += self.memory.F[stage]
-            peak = max(peak, level)
+        peak = max(peak, level)
         for stage in reversed(mine):
-            for kind in self.costs.backward_kinds:
+            for kind in kinds:
                 level += self.memory.of(kind, stage)
                 peak = max(peak, level)
         return peak
@@ -171,7 +172,7 @@ class Instance:
 
     @cached_property
     def work(self) -> tuple[int, ...]:
-        """For each rank the total duration of its ops, none overlapped, split backwards where the instance allows them."""
+        """For each rank the total duration of its ops: no pairs, backwards split where the instance allows it."""
         work = [0] * self.ranks
         kinds = ("F", *self.costs.backward_kinds)
         for stage in range(self.stages):

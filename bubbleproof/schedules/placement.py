@@ -101,7 +101,7 @@ def loop(ranks: int, chunks: int) -> Placement:
 
 
 def wave(ranks: int, chunks: int) -> Placement:
-    """Down, up, down, …: block b of p stages runs through the ranks in ascending order if b is even, else descending."""
+    """Down, up, down, …: block b of p stages runs through the ranks in ascending order if b is even."""
     _checked(ranks, chunks)
     route = tuple(s % ranks if s // ranks % 2 == 0 else ranks - 1 - s % ranks for s in range(ranks * chunks))
     return Placement("wave", ranks, (route,))

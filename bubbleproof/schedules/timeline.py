@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from bubbleproof.schedules.compiled import Compiled, compile_schedule
 from bubbleproof.schedules.instance import Instance, Objective
-from bubbleproof.schedules.op import Op, Slot, members
+from bubbleproof.schedules.op import Slot, members
 from bubbleproof.schedules.schedule import Schedule
 
 __all__ = ["Idle", "Peak", "Timeline", "Traffic", "replay"]
@@ -96,9 +96,7 @@ class Timeline:
             for row_s, row_e in zip(self.starts, self.ends, strict=True)
         )
 
-    def bubble(
-        self, per: Literal["step", "compute"] = "step", of: Objective = "makespan"
-    ) -> Fraction:
+    def bubble(self, per: Literal["step", "compute"] = "step", of: Objective = "makespan") -> Fraction:
         """The bubble, as an exact fraction; work is the mean over ranks of their busy time.
 
         Parameters
