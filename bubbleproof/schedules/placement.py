@@ -14,9 +14,12 @@ from typing import Literal, TypeAlias, get_args
 
 from bubbleproof.schedules.errors import InstanceError
 
-__all__ = ["Placement", "PlacementKind", "bidirectional", "custom", "linear", "loop", "vee", "wave"]
+__all__ = ["MAX_STAGES", "Placement", "PlacementKind", "bidirectional", "custom", "linear", "loop", "vee", "wave"]
 
 PlacementKind: TypeAlias = Literal["linear", "loop", "vee", "wave", "bidirectional", "custom"]
+
+MAX_STAGES = 1_000_000
+"""Largest number of stages that is accepted; with one microbatch it is the limit of an instance."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,8 @@ class Placement:
             raise InstanceError("placement has no stage")
         if len({len(route) for route in self.routes}) != 1:
             raise InstanceError("placement: both routes pass through the same stages, so they have equal lengths")
+        if self.ranks > len(self.routes) * self.stages:  # before anything is built for each rank
+            raise InstanceError(f"{self.ranks} ranks for {self.stages} stages: some rank holds no stage")
         for route in self.routes:
             for stage, rank in enumerate(route):
                 if not 0 <= rank < self.ranks:
@@ -86,6 +91,8 @@ def _checked(ranks: int, chunks: int = 1) -> None:
         raise InstanceError(f"placement.ranks = {ranks}: a pipeline has at least one rank")
     if chunks < 1:
         raise InstanceError(f"placement.chunks = {chunks}: a rank holds at least one chunk")
+    if ranks * chunks > MAX_STAGES:
+        raise InstanceError(f"placement: {ranks} ranks × {chunks} chunks is beyond the limit of {MAX_STAGES} stages")
 
 
 def linear(ranks: int) -> Placement:
