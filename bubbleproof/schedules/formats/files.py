@@ -1,0 +1,104 @@
+"""Reading and writing text files: one clear line for every way in which a file can be unreadable, and no half files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+from bubbleproof.schedules.errors import FormatError
+
+__all__ = ["MIB", "read_text", "write_atomic"]
+
+MIB = 1 << 20
+
+
+def read_text(path: Path, limit: int) -> str:
+    """Read a text file.
+
+    Parameters
+    ----------
+    limit
+        The largest size accepted, in bytes.
+
+    Raises
+    ------
+    FormatError
+        The file is missing, a directory, not readable, empty, larger than `limit`, or not UTF-8.
+    """
+    try:
+        with path.open("rb") as file:
+            # one byte more than allowed tells a file at the limit from one beyond it, also for pipes without a size
+            data = file.read(limit + 1)
+    except ValueError as error:  # a NUL in the name
+        raise FormatError(f"{str(path)!r}: {error}") from error
+    except OSError as error:
+        raise FormatError(f"{path}: {_reason(error)}") from error
+    if len(data) > limit:
+        raise FormatError(f"{path}: larger than the limit of {limit // MIB} MiB for this kind of file")
+    if not data.strip():
+        raise FormatError(f"{path}: the file is empty")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        byte = data[error.start]
+        raise FormatError(f"{path}: line {line}: not UTF-8 text (byte 0x{byte:02x} at offset {error.start})") from error
+
+
+def _reason(error: OSError) -> str:
+    return {
+        "FileNotFoundError": "no such file",
+        "IsADirectoryError": "is a directory, not a file",
+        "PermissionError": "permission denied",
+        "NotADirectoryError": "no such file: a part of the path is not a directory",
+    }.get(type(error).__name__, error.strerror or str(error))
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Write a text file so that at every moment either the old or the whole new content is there.
+
+    The text goes to a temporary file in the same directory, is flushed to the disk, and takes the name in one step.
+    Anything that already exists and is no regular file (a pipe, /dev/stdout) is written to directly.
+
+    Raises
+    ------
+    FormatError
+        The directory is missing or not writable, or the disk is full. An old file is then untouched.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")
+            return
+        _replace(path, text)
+    except OSError as error:
+        raise FormatError(f"{path}: cannot write: {_reason(error)}") from error
+    except ValueError as error:
+        raise FormatError(f"{str(path)!r}: {error}") from error
+
+
+def _replace(path: Path, text: str) -> None:
+    target = Path(os.path.realpath(path))  # through a symbolic link: the link stays, its target is replaced
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, _mode(target))
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _mode(target: Path) -> int:
+    """Permissions of the file that is replaced; for a new file what the user's mask allows."""
+    try:
+        return target.stat().st_mode & 0o777
+    except FileNotFoundError:
+        mask = os.umask(0)
+        os.umask(mask)
+        return 0o666 & ~mask

@@ -1,0 +1,165 @@
+"""Schedules as JSON files, with their instance inside: the project's own format.
+
+Canonical: keys sorted, no blanks, one line. The same schedule, instance, times and record always give the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+from bubbleproof.schedules.costs import MAX_MAGNITUDE
+from bubbleproof.schedules.errors import FormatError, ScheduleError
+from bubbleproof.schedules.formats.document import InstanceDocument, convert, instance_document, instance_of
+from bubbleproof.schedules.formats.files import MIB, read_text, write_atomic
+from bubbleproof.schedules.instance import Instance
+from bubbleproof.schedules.op import Slot, parse_slot
+from bubbleproof.schedules.schedule import Schedule
+
+__all__ = ["MAX_BYTES", "SCHEDULE_FORMAT", "Document", "ScheduleDocument", "dumps", "load", "loads", "save"]
+
+SCHEDULE_FORMAT = "bubbleproof-schedule/1"
+
+MAX_BYTES = 256 * MIB
+"""Largest schedule file that is read; three million ops with their times fit."""
+
+
+class ScheduleDocument(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The order of each rank; the instance it belongs to; times it claims, and the record of the solve, if any."""
+
+    format: str
+    instance: InstanceDocument
+    orders: list[list[str]]
+    name: str = ""
+    starts: list[list[int]] | None = None
+    record: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Document:
+    """What a schedule file holds.
+
+    Parameters
+    ----------
+    starts
+        The times that the file claims: for each rank the start of each slot, in the instance's time unit. None if it
+        claims none; the times are then those of a replay.
+    record
+        How the schedule was found, as the solver wrote it. Nothing here relies on it.
+    """
+
+    schedule: Schedule
+    instance: Instance
+    starts: tuple[tuple[int, ...], ...] | None = None
+    record: dict[str, Any] | None = None
+
+
+def load(path: Path) -> Document:
+    """Read a schedule file.
+
+    Raises
+    ------
+    FormatError, InstanceError, ScheduleError
+        One line that names the file, the place and the value.
+    """
+    return loads(read_text(path, MAX_BYTES), str(path))
+
+
+def loads(text: str, where: str = "schedule") -> Document:
+    """Read a schedule from JSON text; `where` begins every error message."""
+    raw = parse_json(text, where)
+    if not isinstance(raw, dict) or raw.get("format") != SCHEDULE_FORMAT:
+        found = raw.get("format") if isinstance(raw, dict) else None
+        said = f"format is {str(found)[:40]!r}" if found is not None else "there is no format key"
+        raise FormatError(f"{where}: no schedule file: {said}, expected {SCHEDULE_FORMAT!r}")
+    document = convert(raw, ScheduleDocument, where)
+    instance = instance_of(document.instance, f"{where}: instance")
+    if not document.name.isprintable():
+        raise FormatError(f"{where}: name = {document.name[:40]!r}: control characters are not allowed")
+    schedule = Schedule.of(_orders(document.orders, where), document.name)
+    return Document(schedule, instance, _starts(document, where), document.record)
+
+
+def _orders(rows: list[list[str]], where: str) -> list[list[Slot]]:
+    orders = []
+    for rank, row in enumerate(rows):
+        order = []
+        for position, text in enumerate(row):
+            try:
+                order.append(parse_slot(text))
+            except ScheduleError as error:
+                raise ScheduleError(f"{where}: orders[{rank}][{position}]: {error}") from error
+        orders.append(order)
+    return orders
+
+
+def _starts(document: ScheduleDocument, where: str) -> tuple[tuple[int, ...], ...] | None:
+    starts, orders = document.starts, document.orders
+    if starts is None:
+        return None
+    if len(starts) != len(orders):
+        raise FormatError(f"{where}: starts has {len(starts)} rows for {len(orders)} ranks")
+    for rank, (row, order) in enumerate(zip(starts, orders, strict=True)):
+        if len(row) != len(order):
+            raise FormatError(f"{where}: starts[{rank}] has {len(row)} entries for {len(order)} slots")
+        for position, start in enumerate(row):
+            # replays of a million microbatches at the largest cost stay inside
+            if not 0 <= start <= MAX_MAGNITUDE * 10**7:
+                raise FormatError(
+                    f"{where}: starts[{rank}][{position}] = {start} is outside 0 … {MAX_MAGNITUDE * 10**7}"
+                )
+    return tuple(map(tuple, starts))
+
+
+def parse_json(text: str, where: str) -> Any:
+    """Parse JSON strictly: no duplicate keys, no NaN; errors give line and column.
+
+    Raises
+    ------
+    FormatError
+        The text is not JSON.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        cut = " (the file may be cut short)" if error.pos >= len(text.rstrip()) - 1 else ""
+        raise FormatError(f"{where}: not JSON: line {error.lineno}, column {error.colno}: {error.msg}{cut}") from error
+    except RecursionError:
+        raise FormatError(f"{where}: not JSON that can be read: nested too deeply") from None
+    except ValueError as error:
+        raise FormatError(f"{where}: not JSON that can be read: {error}") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"the key {twice[:40]!r} occurs twice in one object")
+    return found
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def dumps(document: Document) -> str:
+    """A schedule as canonical JSON text; `loads` gives an equal document back."""
+    built = ScheduleDocument(
+        format=SCHEDULE_FORMAT,
+        instance=instance_document(document.instance),
+        orders=[[str(slot) for slot in order] for order in document.schedule.orders],
+        name=document.schedule.name,
+        starts=None if document.starts is None else [list(row) for row in document.starts],
+        record=document.record,
+    )
+    return msgspec.json.encode(built, order="sorted").decode() + "\n"
+
+
+def save(path: Path, document: Document) -> None:
+    """Write a schedule file, atomically: at every moment the old or the whole new file is there."""
+    write_atomic(path, dumps(document))
