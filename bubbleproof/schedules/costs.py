@@ -18,10 +18,11 @@ PerStage = int | Sequence[int]
 
 def _per(name: str, value: PerStage, count: int, of: str, low: int | None = 0) -> tuple[int, ...]:
     """One integer for each stage (or rank), from one number or a list; `low` is the least value allowed."""
-    scalar = isinstance(value, int)
-    values = (value,) * count if isinstance(value, int) else tuple(value)
+    scalar = not isinstance(value, Sequence) or isinstance(value, str)
+    values: tuple[object, ...] = (value,) * count if scalar else tuple(value)  # type: ignore[arg-type]
     if len(values) != count:
         raise InstanceError(f"{name} has {len(values)} entries for {count} {of}s; give one number or one per {of}")
+    found = []
     for index, entry in enumerate(values):
         where = name if scalar else f"{name}[{index}]"
         if isinstance(entry, bool) or not isinstance(entry, int):
@@ -30,7 +31,8 @@ def _per(name: str, value: PerStage, count: int, of: str, low: int | None = 0) -
             raise InstanceError(f"{where} = {entry} is below {low}")
         if abs(entry) > MAX_MAGNITUDE:
             raise InstanceError(f"{where} = {entry} is beyond the limit of {MAX_MAGNITUDE}")
-    return values
+        found.append(entry)
+    return tuple(found)
 
 
 @dataclass(frozen=True)

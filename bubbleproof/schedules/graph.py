@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["dag", "dot", "graphml"]
 
 _COLOURS = {"F": "#9ecae1", "B": "#fdae6b", "W": "#a1d99b", "BW": "#fc9272"}
-_STYLES = {"data": "solid", "order": "dotted", "memory": "dashed"}
+_STYLES = {"data": "solid", "memory": "dashed", "order": "dotted"}  # strongest first
 
 
 def dag(schedule: Schedule, instance: Instance) -> nx.DiGraph[str]:
@@ -101,7 +101,7 @@ def dot(schedule: Schedule, instance: Instance) -> str:
             lines.append(f'    "{slot}" [fillcolor="{_COLOURS[kind]}", tooltip="duration {duration}"];')
         lines.append("  }")
     for source, target, found in graph.edges(data=True):
-        style = _STYLES[found["kinds"].split("+")[0]]
+        style = next(style for kind, style in _STYLES.items() if kind in found["kinds"].split("+"))
         label = f', label="{found["delay"]}"' if found["delay"] else ""
         lines.append(f'  "{source}" -> "{target}" [style={style}{label}];')
     return "\n".join([*lines, "}"]) + "\n"
