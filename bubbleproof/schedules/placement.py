@@ -16,6 +16,9 @@ from bubbleproof.schedules.errors import InstanceError
 
 __all__ = ["MAX_STAGES", "Placement", "PlacementKind", "bidirectional", "custom", "linear", "loop", "vee", "wave"]
 
+MAX_STAGES = 1_000_000
+"""Largest number of stages that is accepted."""
+
 PlacementKind: TypeAlias = Literal["linear", "loop", "vee", "wave", "bidirectional", "custom"]
 
 MAX_STAGES = 1_000_000
@@ -91,6 +94,8 @@ def _checked(ranks: int, chunks: int = 1) -> None:
         raise InstanceError(f"placement.ranks = {ranks}: a pipeline has at least one rank")
     if chunks < 1:
         raise InstanceError(f"placement.chunks = {chunks}: a rank holds at least one chunk")
+    if ranks * chunks > MAX_STAGES:  # before a list of that length is built
+        raise InstanceError(f"{ranks} ranks × {chunks} chunks is beyond the limit of {MAX_STAGES} stages")
     if ranks * chunks > MAX_STAGES:
         raise InstanceError(f"placement: {ranks} ranks × {chunks} chunks is beyond the limit of {MAX_STAGES} stages")
 
