@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""Published schedule families: each a pure function from an instance to a schedule."""
