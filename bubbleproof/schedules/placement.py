@@ -130,7 +130,7 @@ def bidirectional(ranks: int) -> Placement:
     return Placement("bidirectional", ranks, (tuple(range(ranks)), tuple(reversed(range(ranks)))))
 
 
-def custom(rank_of_stage: Sequence[int] | Sequence[Sequence[int]], ranks: int | None = None) -> Placement:
+def custom(rank_of_stage: Sequence[int | Sequence[int]], ranks: int | None = None) -> Placement:
     """A placement given stage by stage: one list of ranks, or two for two routes.
 
     Parameters

@@ -269,7 +269,9 @@ def _placement(table: PlacementTable) -> Placement:
         return (loop if kind == "loop" else wave)(ranks, chunks)
     fixed = 2 if kind == "vee" else 1
     if chunks not in (None, fixed):
-        raise InstanceError(f'placement.chunks = {chunks}, but placement.kind = "{kind}" has {fixed} per rank and route')
+        raise InstanceError(
+            f'placement.chunks = {chunks}, but placement.kind = "{kind}" has {fixed} per rank and route'
+        )
     return {"linear": linear, "vee": vee, "bidirectional": bidirectional}[kind](ranks)
 
 
@@ -280,7 +282,9 @@ def _routes(given: str | list[int] | None, microbatches: int, routes: int) -> tu
         # an m beyond the limit is refused by the instance; it must not be unrolled before
         return tuple(j % routes for j in range(min(microbatches, 1_000_001)))
     if isinstance(given, str):
-        raise InstanceError(f"placement.route_of_microbatch = {_short(given)!r} is neither halves nor alternate nor a list")
+        raise InstanceError(
+            f"placement.route_of_microbatch = {_short(given)!r} is neither halves nor alternate nor a list"
+        )
     return tuple(given)
 
 
@@ -303,7 +307,9 @@ def instance_document(instance: Instance) -> InstanceDocument:
             F=_shortest(costs.F),
             B=_shortest(costs.B),
             W=_shortest(costs.W) if weight_known else None,
-            BW=None if all(x == b + w for x, b, w in zip(costs.BW, costs.B, costs.W, strict=True)) else _shortest(costs.BW),
+            BW=None
+            if all(x == b + w for x, b, w in zip(costs.BW, costs.B, costs.W, strict=True))
+            else _shortest(costs.BW),
             split=None if costs.split == weight_known else costs.split,
             comm=_comm(costs, instance.ranks),
             overlap_B=None if costs.overlap_B is None else _shortest(costs.overlap_B),
@@ -333,8 +339,8 @@ def _placement_table(instance: Instance) -> PlacementTable:
     if placement.kind in ("loop", "wave"):
         table.chunks = placement.stages // placement.ranks
     if placement.kind == "custom":
-        routes = [list(route) for route in placement.routes]
-        table.rank_of_stage = routes[0] if len(routes) == 1 else routes
+        routes = placement.routes
+        table.rank_of_stage = list(routes[0]) if len(routes) == 1 else [list(route) for route in routes]
     if len(placement.routes) == 2 and instance.route_of_microbatch != tuple(int(j >= (m + 1) // 2) for j in range(m)):
         alternate = instance.route_of_microbatch == tuple(j % 2 for j in range(m))
         table.route_of_microbatch = "alternate" if alternate else list(instance.route_of_microbatch)

@@ -42,7 +42,9 @@ def loads(text: str, where: str = "instance") -> Instance:
     except ValueError as error:  # an integer with thousands of digits
         raise FormatError(f"{where}: not TOML that can be read: {error}") from error
     if "format" not in raw:
-        raise FormatError(f'{where}: the key format is missing; an instance begins with format = "bubbleproof-instance/1"')
+        raise FormatError(
+            f'{where}: the key format is missing; an instance begins with format = "bubbleproof-instance/1"'
+        )
     return instance_of(convert(raw, InstanceDocument, where), where)
 
 
@@ -51,12 +53,8 @@ def dumps(instance: Instance) -> str:
     import msgspec
 
     raw: dict[str, Any] = msgspec.to_builtins(instance_document(instance))
-    lines = []
-    for key in ("format", "name", "microbatches", "objective"):
-        if key in raw:
-            lines.append(f"{key} = {_value(raw[key])}")
-    if "units" in raw:
-        lines.append(f"units = {_value(raw['units'])}")
+    top = ("format", "name", "microbatches", "objective", "units")
+    lines = [f"{key} = {_value(raw[key])}" for key in top if key in raw]
     for table in ("placement", "cost", "memory"):
         entries = raw.get(table, {})
         if entries:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
@@ -20,7 +20,10 @@ from bubbleproof.schedules.instance import Instance
 from bubbleproof.schedules.op import Slot, parse_slot
 from bubbleproof.schedules.schedule import Schedule
 
-__all__ = ["MAX_BYTES", "SCHEDULE_FORMAT", "Document", "ScheduleDocument", "dumps", "load", "loads", "save"]
+if TYPE_CHECKING:
+    from bubbleproof.schedules.timeline import Timeline
+
+__all__ = ["MAX_BYTES", "SCHEDULE_FORMAT", "Document", "ScheduleDocument", "dumps", "load", "loads", "save", "write"]
 
 SCHEDULE_FORMAT = "bubbleproof-schedule/1"
 
@@ -163,3 +166,8 @@ def dumps(document: Document) -> str:
 def save(path: Path, document: Document) -> None:
     """Write a schedule file, atomically: at every moment the old or the whole new file is there."""
     write_atomic(path, dumps(document))
+
+
+def write(timeline: Timeline) -> str:
+    """A timeline as a schedule file that claims its times."""
+    return dumps(Document(timeline.schedule, timeline.instance, timeline.starts))
