@@ -1,0 +1,248 @@
+"""A schedule as the judge sees it: where every op stands, what it needs, how long it lasts.
+
+Written from docs/semantics.md, section 1, alone. Shares data types with the rest of the package, and no rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
+
+from bubbleproof.schedules.instance import Instance
+from bubbleproof.schedules.op import BACKWARDS, KINDS, Op, Overlap, Slot, members
+from bubbleproof.schedules.schedule import Schedule
+from bubbleproof.verify.execution import Run, execute, extent, levels
+from bubbleproof.verify.report import Facts
+
+__all__ = ["Case", "Need", "Place", "is_integer", "well_formed"]
+
+
+class Place(NamedTuple):
+    """A position in the order of a rank."""
+
+    rank: int
+    position: int
+
+
+class Need(NamedTuple):
+    """The op at one place needs the op at another."""
+
+    op: Op
+    at: Place
+    needs: Op
+    source: Place
+
+
+Unit: TypeAlias = tuple[str, int, int]
+"""F, W or G (the backward in either form), stage, microbatch: what dependencies are between."""
+
+
+def well_formed(pair: Overlap) -> bool:
+    """Whether a pair is a forward and a backward of two different microbatches."""
+    forward, backward = pair
+    return forward.kind == "F" and backward.kind in BACKWARDS and forward.microbatch != backward.microbatch
+
+
+class Case:
+    """One schedule, its instance, and what is claimed about it.
+
+    Parameters
+    ----------
+    timeline
+        Claimed starts, per rank and position, or None.
+    claims
+        Claimed figures: ``makespan``, ``span``, ``peak``; other keys are not looked at.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        instance: Instance,
+        timeline: Sequence[Sequence[int]] | None = None,
+        claims: Mapping[str, object] | None = None,
+    ) -> None:
+        self.schedule = schedule
+        self.instance = instance
+        self.timeline = timeline
+        self.claims = claims or {}
+
+    @property
+    def same_ranks(self) -> bool:
+        """Whether there is one order for each rank of the instance; without that, nothing else is looked at."""
+        return self.schedule.ranks == self.instance.ranks
+
+    def known(self, op: Op) -> bool:
+        """Whether the instance has such an op at all."""
+        return (
+            op.kind in KINDS
+            and 0 <= op.stage < self.instance.stages
+            and 0 <= op.microbatch < self.instance.microbatches
+        )
+
+    def home(self, op: Op) -> int:
+        """The rank on which an op of the instance belongs."""
+        route = self.instance.route_of_microbatch[op.microbatch]
+        return self.instance.placement.routes[route][op.stage]
+
+    def text(self, place: Place) -> str:
+        """The slot at a place, in text form."""
+        return str(self.schedule.orders[place.rank][place.position])
+
+    @cached_property
+    def places(self) -> dict[Op, list[Place]]:
+        """Where each op of the instance occurs, wrong ranks included, by rank and position."""
+        found: dict[Op, list[Place]] = {}
+        for rank, position, op in self.schedule.ops():
+            if self.known(op):
+                found.setdefault(op, []).append(Place(rank, position))
+        return found
+
+    def cells(self) -> Iterator[tuple[int, int]]:
+        """Every (stage, microbatch)."""
+        for microbatch in range(self.instance.microbatches):
+            for stage in range(self.instance.stages):
+                yield stage, microbatch
+
+    def forms(self, stage: int, microbatch: int) -> tuple[str, ...]:
+        """Which kinds of backward op occur for a stage and a microbatch."""
+        return tuple(kind for kind in ("B", "W", "BW") if Op(kind, stage, microbatch) in self.places)
+
+    @cached_property
+    def exact(self) -> tuple[bool, ...]:
+        """For each rank whether it runs exactly the ops that it should; else its times and levels mean nothing."""
+        exact = [True] * self.instance.ranks
+        for rank, _, slot in self.schedule.slots():
+            if not all(map(self.known, members(slot))) or (isinstance(slot, Overlap) and not well_formed(slot)):
+                exact[rank] = False
+        for op, places in self.places.items():
+            home = self.home(op)
+            if len(places) > 1 or places[0].rank != home:
+                exact[home] = False
+                for place in places:
+                    exact[place.rank] = False
+        allowed = (("B", "W"), ("BW",)) if self.instance.costs.split else (("BW",),)
+        for stage, microbatch in self.cells():
+            forward = Op("F", stage, microbatch)
+            if forward not in self.places or self.forms(stage, microbatch) not in allowed:
+                exact[self.home(forward)] = False
+        return tuple(exact)
+
+    @cached_property
+    def _units(self) -> dict[Unit, tuple[tuple[Op, Place], tuple[Op, Place]]]:
+        """For each unit the first and the last of its copies on its own rank.
+
+        A copy too many (V102, V105) must not make an order look wrong that is right without it. So whoever needs a
+        unit is served by its first copy, and only its last copy has needs.
+        """
+        units: dict[Unit, tuple[tuple[Op, Place], tuple[Op, Place]]] = {}
+        for op, places in self.places.items():
+            home = self.home(op)
+            unit = ("G" if op.kind in BACKWARDS else op.kind, op.stage, op.microbatch)
+            for place in places:
+                if place.rank == home:
+                    this = (op, place)
+                    first, last = units.get(unit, (this, this))
+                    units[unit] = (min(first, this, key=_position), max(last, this, key=_position))
+        return units
+
+    def needs(self) -> Iterator[Need]:
+        """Every dependency between two ops that are there, each on its own rank."""
+        last_stage = self.instance.stages - 1
+        for (letter, stage, microbatch), (_, (op, at)) in self._units.items():
+            inputs: list[Unit] = []
+            if letter == "F" and stage > 0:
+                inputs.append(("F", stage - 1, microbatch))
+            elif letter == "G":
+                inputs.append(("F", stage, microbatch))
+                if stage < last_stage:
+                    inputs.append(("G", stage + 1, microbatch))
+            elif letter == "W" and Op("B", stage, microbatch) in self.places:
+                inputs.append(("G", stage, microbatch))
+            for unit in inputs:
+                if unit in self._units:
+                    needed, source = self._units[unit][0]
+                    yield Need(op, at, needed, source)
+
+    @cached_property
+    def inverted(self) -> tuple[Need, ...]:
+        """Dependencies against the order of one rank; the members of one pair do not count."""
+        return tuple(n for n in self.needs() if n.at.rank == n.source.rank and n.at.position < n.source.position)
+
+    @cached_property
+    def waits(self) -> list[list[list[Need]]]:
+        """For each rank and position the needs that another rank serves."""
+        waits: list[list[list[Need]]] = [[[] for _ in order] for order in self.schedule.orders]
+        for need in self.needs():
+            if need.at.rank != need.source.rank:
+                waits[need.at.rank][need.at.position].append(need)
+        return waits
+
+    def duration(self, slot: Slot) -> int:
+        """How long a slot lasts; 0 if it holds an op that the instance does not have."""
+        if not all(map(self.known, members(slot))):
+            return 0
+        costs = self.instance.costs
+        if isinstance(slot, Overlap) and well_formed(slot):
+            together = costs.overlap_B if slot.backward.kind == "B" else costs.overlap_BW
+            if together is not None:
+                return together[slot.forward.stage]
+        return sum(costs.of(op.kind, op.stage) for op in members(slot))
+
+    @cached_property
+    def durations(self) -> list[list[int]]:
+        """For each rank and position how long the slot lasts."""
+        return [[self.duration(slot) for slot in order] for order in self.schedule.orders]
+
+    def message(self, need: Need) -> int:
+        """How long it takes until what one op made is there for the other."""
+        return self.instance.costs.message(need.source.rank, need.at.rank)
+
+    @cached_property
+    def run(self) -> Run:
+        """A maximal execution."""
+        return execute(self)
+
+    @cached_property
+    def levels(self) -> dict[int, list[tuple[int, Op, int]]]:
+        """For each exact rank its level after every change; see `levels`."""
+        return {rank: list(levels(self, rank)) for rank, exact in enumerate(self.exact) if exact}
+
+    @cached_property
+    def rows(self) -> dict[int, Sequence[int]]:
+        """The claimed starts of each rank that has one for every slot."""
+        if self.timeline is None or len(self.timeline) != self.schedule.ranks:
+            return {}
+        pairs = enumerate(zip(self.timeline, self.schedule.orders, strict=True))
+        return {rank: row for rank, (row, order) in pairs if len(row) == len(order)}
+
+    @cached_property
+    def claimed(self) -> dict[int, Sequence[int]]:
+        """Those of `rows` that hold integers only."""
+        return {rank: row for rank, row in self.rows.items() if all(map(is_integer, row))}
+
+    @cached_property
+    def facts(self) -> Facts:
+        """The figures of the report."""
+        slots = sum(map(len, self.schedule.orders))
+        if not self.same_ranks:
+            return Facts(slots, None, None, (None,) * self.instance.ranks)
+        timed = all(self.exact) and not self.inverted and not self.run.deadlock
+        makespan, span = extent(self, self.run.starts) if timed else (None, None)
+        static = self.instance.memory.static
+        peak = tuple(
+            max([static[rank], *(level for _, _, level in self.levels[rank])]) if exact else None
+            for rank, exact in enumerate(self.exact)
+        )
+        if not timed or self.timeline is None or len(self.claimed) != self.schedule.ranks:
+            return Facts(slots, makespan, span, peak)
+        return Facts(slots, makespan, span, peak, *extent(self, [self.claimed[r] for r in range(self.schedule.ranks)]))
+
+
+def is_integer(value: object) -> bool:
+    """Whether a claimed start is an integer, which a truth value is not."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _position(copy: tuple[Op, Place]) -> int:
+    return copy[1].position

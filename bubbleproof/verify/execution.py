@@ -1,0 +1,103 @@
+"""Running a schedule step by step: the earliest starts, where it stops, the levels of memory.
+
+Written from docs/semantics.md: execution and theorem 1, theorem 2 for the earliest starts, the prefix sums of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bubbleproof.schedules.op import Op, members
+
+if TYPE_CHECKING:
+    from bubbleproof.verify.case import Case
+
+__all__ = ["Run", "execute", "extent", "levels"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A maximal execution.
+
+    Parameters
+    ----------
+    starts
+        For each rank the earliest start of each slot that can run.
+    stopped
+        For each rank the position at which it waits for ever; None for a rank that ends.
+    """
+
+    starts: tuple[tuple[int, ...], ...]
+    stopped: tuple[int | None, ...]
+
+    @property
+    def deadlock(self) -> bool:
+        """Whether some rank never ends."""
+        return any(position is not None for position in self.stopped)
+
+
+def execute(case: Case) -> Run:
+    """Run every rank as far as it gets, each slot as soon as its rank and its inputs allow.
+
+    Time and memory are linear in the number of slots and dependencies: a rank that waits is looked at again only
+    when the slot it waits for has run.
+    """
+    ranks = range(case.schedule.ranks)
+    starts: list[list[int]] = [[] for _ in ranks]
+    free = [0] * len(starts)
+    asleep: dict[tuple[int, int], list[int]] = {}
+    awake = list(ranks)
+    while awake:
+        rank = awake.pop()
+        durations, waits, mine = case.durations[rank], case.waits[rank], starts[rank]
+        while len(mine) < len(durations):
+            position = len(mine)
+            start = free[rank]
+            blocked: tuple[int, int] | None = None
+            for need in waits[position]:
+                source_rank, source_position = need.source
+                if source_position >= len(starts[source_rank]):
+                    blocked = need.source
+                    break
+                end = starts[source_rank][source_position] + case.durations[source_rank][source_position]
+                start = max(start, end + case.message(need))
+            if blocked is not None:
+                asleep.setdefault(blocked, []).append(rank)
+                break
+            mine.append(start)
+            free[rank] = start + durations[position]
+            awake.extend(asleep.pop((rank, position), ()))
+    return Run(
+        tuple(map(tuple, starts)),
+        tuple(
+            len(done) if len(done) < len(durations) else None
+            for done, durations in zip(starts, case.durations, strict=True)
+        ),
+    )
+
+
+def extent(case: Case, starts: Sequence[Sequence[int]]) -> tuple[int, int]:
+    """Makespan and span of one start for every slot; (0, 0) if there is no slot. The starts may be in any order."""
+    firsts, lasts = [], []
+    for row, durations in zip(starts, case.durations, strict=True):
+        if row:
+            firsts.append(min(row))
+            lasts.append(max(start + duration for start, duration in zip(row, durations, strict=True)))
+    if not firsts:
+        return 0, 0
+    return max(lasts) - min(firsts), max(last - first for first, last in zip(firsts, lasts, strict=True))
+
+
+def levels(case: Case, rank: int) -> Iterator[tuple[int, Op, int]]:
+    """(position, op, level after its change) of every change on one rank, in its order.
+
+    F changes the level at its start, a backward at its end; in a pair that is the order of the two.
+    """
+    memory = case.instance.memory
+    level = memory.static[rank]
+    for position, slot in enumerate(case.schedule.orders[rank]):
+        for op in members(slot):
+            level += memory.of(op.kind, op.stage)
+            yield position, op, level

@@ -1,0 +1,93 @@
+"""`verify`: every rule on one schedule, gathered into a report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from bubbleproof.schedules.instance import Instance
+from bubbleproof.schedules.schedule import Schedule
+from bubbleproof.verify.case import Case
+from bubbleproof.verify.report import Report, Verdict, Violation
+from bubbleproof.verify.rules import RULES
+
+__all__ = ["ALWAYS_ASSUMED", "verify"]
+
+ALWAYS_ASSUMED: tuple[str, ...] = (
+    "Messages: each arrives a fixed time after its op ends; sends never block, and none is lost or delayed by another. "
+    "The order of sends and receives was not checked.",
+    "All microbatches have the same durations and memory.",
+    "Memory is what the instance states for each op and rank; buffers of messages are not counted.",
+    "Gradient reduction and the optimizer step are outside the schedule.",
+)
+"""What every verdict on a schedule without explicit communication rests on; docs/semantics.md, section 7."""
+
+
+def verify(
+    schedule: Schedule,
+    instance: Instance,
+    *,
+    timeline: Sequence[Sequence[int]] | None = None,
+    claims: Mapping[str, object] | None = None,
+    listed_per_rule: int = 10,
+) -> Report:
+    """Judge a schedule under an instance.
+
+    Takes time and memory linear in the number of ops, but for the search of a shortest cycle in a deadlock.
+
+    Parameters
+    ----------
+    timeline
+        Claimed starts, for each rank one per slot, in the instance's unit of time. None: no starts are claimed.
+    claims
+        Claimed figures under the keys ``makespan``, ``span`` and ``peak`` (a list, one per rank); makespan and span are
+        those of `timeline` if it is given, else of the earliest starts. Other keys are not looked at, so a solve record
+        can be given as it is.
+    listed_per_rule
+        How many violations of one rule the report lists; it counts all.
+
+    Returns
+    -------
+    Report
+        PROVED or VIOLATED, with the violations, the assumptions and the recomputed figures. Nothing that a schedule,
+        timeline or claim contains raises an error.
+    """
+    case = Case(schedule, instance, timeline, claims)
+    checked: list[str] = []
+    listed: list[Violation] = []
+    counts: dict[str, int] = {}
+    assumptions = dict.fromkeys(ALWAYS_ASSUMED)
+    for rule in RULES:
+        reason = rule.idle(case)
+        if reason:
+            assumptions[reason] = None
+            continue
+        checked.append(rule.id)
+        for violation in rule.check(case):
+            counts[rule.id] = counts.get(rule.id, 0) + 1
+            if counts[rule.id] <= listed_per_rule:
+                listed.append(violation)
+    if case.same_ranks:
+        assumptions.update(dict.fromkeys(_not_judged(case)))
+    return Report(
+        verdict=Verdict.VIOLATED if counts else Verdict.PROVED,
+        violations=tuple(listed),
+        counts=counts,
+        rules=tuple(checked),
+        assumptions=tuple(assumptions),
+        facts=case.facts,
+        listed_per_rule=listed_per_rule,
+    )
+
+
+def _not_judged(case: Case) -> list[str]:
+    """What faults of a schedule kept from being judged."""
+    inexact = [str(rank) for rank, exact in enumerate(case.exact) if not exact]
+    sentences = []
+    if inexact:
+        sentences.append(
+            f"Rank(s) {', '.join(inexact)} run other ops than they should: their memory was not judged, no times were "
+            "computed, and dependencies on ops that are missing or misplaced were taken as met."
+        )
+    if case.inverted:
+        sentences.append("Dependencies against the order of their own rank (V201) were taken as met everywhere else.")
+    return sentences
