@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""Pictures of timelines: for the terminal, and as SVG."""
