@@ -1,1 +1,8 @@
-"""Placeholder."""
+"""Finds schedules and lower bounds. Every schedule that leaves has passed the judge."""
+
+from __future__ import annotations
+
+from bubbleproof.solver.result import FamilyResult, InternalError, Progress, Record, Solution
+from bubbleproof.solver.driver import solve
+
+__all__ = ["FamilyResult", "InternalError", "Progress", "Record", "Solution", "solve"]

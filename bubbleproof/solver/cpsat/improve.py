@@ -1,0 +1,1 @@
+def improve(search): pass

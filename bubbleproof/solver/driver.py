@@ -1,0 +1,142 @@
+"""`solve`: the one entry to the search."""
+
+from __future__ import annotations
+
+import os
+from importlib import metadata
+from math import ceil
+from typing import Literal
+
+from bubbleproof.schedules.errors import BubbleproofError
+from bubbleproof.schedules.instance import Instance, Objective
+from bubbleproof.schedules.schedule import Schedule
+from bubbleproof.schedules.timeline import Timeline, replay
+from bubbleproof.solver.result import InternalError, Level, OnProgress, Record, Solution, gap
+from bubbleproof.solver.search import Budget, OutOfBudget, Search, timeline_of
+
+__all__ = ["solve"]
+
+_EFFORT_PER_SECOND = 0.5
+"""With one worker, effort allowed per second of time limit: low enough that effort, not the clock, usually ends a search."""
+
+
+def solve(
+    instance: Instance,
+    *,
+    time_limit: float = 60.0,
+    workers: int = 0,
+    seed: int = 0,
+    on_progress: OnProgress | None = None,
+    objective: Objective | None = None,
+) -> Solution:
+    """Find the best schedule of an instance, and how good it is.
+
+    A greedy schedule with a bound comes first (within a second at 32 ranks and 256 microbatches), then the published
+    families, hill climbing over the greedy's settings, and CP-SAT until proved or out of time. Ctrl-C ends the search
+    like the time limit: the best so far is returned.
+
+    The search runs B and W apart wherever the instance splits backwards, and uses no overlapped pairs; families that fuse
+    or overlap are candidates all the same. Where a pair or a fused backward is cheaper than its parts, CP-SAT's bounds do
+    not hold for all schedules and are not used.
+
+    Parameters
+    ----------
+    time_limit
+        Seconds of wall time.
+    workers
+        Threads of CP-SAT; 0 for one per processor.
+    seed
+        Seed of all random choices. With ``workers=1``, two runs with the same seed and time limit give the same
+        schedule provided that neither was cut by the wall clock (``record.stopped`` is not ``time``): the search then
+        also has a budget of counted effort, which usually ends first.
+    on_progress
+        Called with each better schedule or bound.
+    objective
+        Overrides the instance's.
+
+    Returns
+    -------
+    Solution
+        The schedule has passed `bubbleproof.verify.verify`.
+
+    Raises
+    ------
+    BubbleproofError
+        The time limit is not positive or the number of workers negative.
+    InternalError
+        The judge refuses the schedule. A bug.
+    """
+    if not time_limit > 0:
+        raise BubbleproofError(f"time limit = {time_limit}: must be above 0 seconds")
+    if workers < 0:
+        raise BubbleproofError(f"workers = {workers}: must be at least 1, or 0 for one per processor")
+    if objective is not None and objective != instance.objective:
+        instance = instance.with_(objective=objective)
+    threads = workers or os.cpu_count() or 1
+    budget = Budget(time_limit, time_limit * _EFFORT_PER_SECOND if threads == 1 else None)
+    search = Search(instance, budget, seed, threads, on_progress)
+    stopped: Literal["proved", "effort", "time", "interrupted"]
+    try:
+        search.run()
+        stopped = "proved" if search.done else "effort"
+    except OutOfBudget:
+        stopped = budget.ended or "time"
+    except KeyboardInterrupt:
+        stopped = "interrupted"
+    return _solution(search, "proved" if search.done else stopped)
+
+
+def _solution(search: Search, stopped: Literal["proved", "effort", "time", "interrupted"]) -> Solution:
+    instance, schedule = search.instance, search.schedule
+    timeline = timeline_of(schedule, instance)
+    _judge(schedule, instance, timeline)
+    value = timeline.value(instance.objective)
+    bound = min(search.bound, value)
+    milliseconds = ceil(search.budget.elapsed * 1000)
+    return Solution(
+        schedule,
+        timeline,
+        Record(
+            objective=instance.objective,
+            value=value,
+            bound=bound,
+            gap=str(gap(value, bound)),
+            level=_level(search, value),
+            proof=search.proof,
+            certificate=search.certificate,
+            source=search.source,
+            makespan=replay(schedule, instance).makespan,
+            span=timeline.span,
+            peak=tuple(peak.memory for peak in timeline.peaks),
+            seconds=ceil(milliseconds / 1000),
+            milliseconds=milliseconds,
+            stopped=stopped,
+            seed=search.seed,
+            workers=search.workers,
+            versions=_versions(),
+            families=tuple(search.families),
+            notes=search.notes(),
+        ),
+    )
+
+
+def _judge(schedule: Schedule, instance: Instance, timeline: Timeline) -> None:
+    for rank, peak in enumerate(timeline.peaks):
+        if instance.memory.cap is not None and peak.memory > instance.memory.cap[rank]:
+            raise InternalError(f"the solver's schedule takes {peak.memory} on rank {rank}, above the cap")
+
+
+def _level(search: Search, value: int) -> Level:
+    """How the value is known to be optimal; the certificate is checked by the judge, not by us."""
+    from bubbleproof.verify.certificate import check
+
+    certificate = search.certificate
+    if certificate is not None and certificate.value >= value and check(search.instance, certificate).accepted:
+        return "certified"
+    return "solver-claimed" if search.bound >= value and search.proof == "cp-sat" else "open"
+
+
+def _versions() -> dict[str, str]:
+    from bubbleproof import __version__
+
+    return {"bubbleproof": __version__, "ortools": metadata.version("ortools")}

@@ -1,0 +1,278 @@
+"""An instance as queues of ops: the form in which the solver builds, times and compares orders quickly.
+
+With identical microbatches nothing is lost by running each kind of op of a stage in microbatch order (docs/semantics.md,
+order symmetry; with two routes: in microbatch order on each route). So the order of a rank is fully described by a
+sequence of *queues*, a queue being one kind of op of one stage on one route, and the k-th entry of a queue is the k-th
+microbatch of that route. Everything here is plain lists of integers: no array library, because this is on the path to
+the first answer and importing one costs more than the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from bubbleproof.schedules.instance import Instance
+from bubbleproof.schedules.op import Kind, Op
+from bubbleproof.schedules.schedule import Schedule
+
+__all__ = ["Flat", "Orders", "Times", "least_span", "peaks", "replay_flat"]
+
+Orders: TypeAlias = list[list[int]]
+"""For each rank the queues in the order in which it serves them."""
+
+
+@dataclass
+class Flat:
+    """Queues of an instance.
+
+    Queue ``line * K + i`` holds the ops of kind ``kinds[i]`` of one line, a line being a stage on a route. K = 3 kinds
+    (F, B, W) if backwards are split, else 2 (F, BW).
+
+    Parameters
+    ----------
+    rank, duration, change, size, stage, route
+        Of each queue: its rank, the time and the memory change of one op, the number of ops, its stage and route.
+    inputs, outputs
+        Of each queue: (queue, delay) pairs; the k-th op needs the k-th op of every input queue.
+    cap
+        Of each rank: the most that ops may add to the static part; None without a cap.
+    """
+
+    instance: Instance
+    kinds: tuple[Kind, ...] = ()
+    rank: list[int] = field(default_factory=list)
+    duration: list[int] = field(default_factory=list)
+    change: list[int] = field(default_factory=list)
+    size: list[int] = field(default_factory=list)
+    stage: list[int] = field(default_factory=list)
+    route: list[int] = field(default_factory=list)
+    inputs: list[tuple[tuple[int, int], ...]] = field(default_factory=list)
+    outputs: list[list[tuple[int, int]]] = field(default_factory=list)
+    queues_of_rank: list[list[int]] = field(default_factory=list)
+    microbatches: list[list[int]] = field(default_factory=list)
+    cap: list[int] | None = None
+
+    def __post_init__(self) -> None:
+        instance = self.instance
+        self.kinds = ("F", *instance.costs.backward_kinds)
+        routes, stages = instance.placement.routes, instance.stages
+        self.microbatches = [[] for _ in routes]
+        for j, route in enumerate(instance.route_of_microbatch):
+            self.microbatches[route].append(j)
+        width = len(self.kinds)
+        self.queues_of_rank = [[] for _ in range(instance.ranks)]
+        for route, ranks in enumerate(routes):
+            for stage, rank in enumerate(ranks):
+                base = (route * stages + stage) * width
+                forward, backward = ranks[stage - 1 : stage], ranks[stage + 1 : stage + 2]
+                for index, kind in enumerate(self.kinds):
+                    self.rank.append(rank)
+                    self.duration.append(instance.costs.of(kind, stage))
+                    self.change.append(instance.memory.of(kind, stage))
+                    self.size.append(len(self.microbatches[route]))
+                    self.stage.append(stage)
+                    self.route.append(route)
+                    self.queues_of_rank[rank].append(base + index)
+                up = ((base - width, instance.costs.message(forward[0], rank)),) if stage else ()
+                down = ((base + width + 1, instance.costs.message(backward[0], rank)),) if backward else ()
+                self.inputs.append(up)
+                self.inputs.append(((base, 0), *down))
+                if width == 3:
+                    self.inputs.append(((base + 1, 0),))
+        self.outputs = [[] for _ in self.rank]
+        for queue, found in enumerate(self.inputs):
+            for source, delay in found:
+                self.outputs[source].append((queue, delay))
+        if instance.memory.cap is not None:
+            self.cap = [c - s for c, s in zip(instance.memory.cap, instance.memory.static, strict=True)]
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return self.instance.ranks
+
+    @property
+    def width(self) -> int:
+        """Number of kinds: 3 with split backwards, else 2."""
+        return len(self.kinds)
+
+    @property
+    def ops(self) -> int:
+        """Number of ops."""
+        return sum(self.size)
+
+    def schedule(self, orders: Orders, name: str = "") -> Schedule:
+        """The schedule that these orders describe."""
+        taken = [0] * len(self.rank)
+        width = self.width
+        rows = []
+        for order in orders:
+            row = []
+            for queue in order:
+                k = taken[queue]
+                taken[queue] = k + 1
+                row.append(Op(self.kinds[queue % width], self.stage[queue], self.microbatches[self.route[queue]][k]))
+            rows.append(tuple(row))
+        return Schedule(tuple(rows), name)
+
+    def orders(self, schedule: Schedule) -> Orders | None:
+        """The orders of a schedule, microbatches renumbered in order of occurrence; None if it has pairs.
+
+        A fused backward of an instance whose backwards are split is taken apart into B followed by W.
+        """
+        kind_index = {kind: index for index, kind in enumerate(self.kinds)}
+        route_of, stages, width = self.instance.route_of_microbatch, self.instance.stages, self.width
+        rows: Orders = []
+        for order in schedule.orders:
+            row = []
+            for slot in order:
+                if not isinstance(slot, Op):
+                    return None
+                base = (route_of[slot.microbatch] * stages + slot.stage) * width
+                if slot.kind in kind_index:
+                    row.append(base + kind_index[slot.kind])
+                elif width == 3:
+                    row.extend((base + 1, base + 2))
+                else:
+                    return None
+            rows.append(row)
+        return rows
+
+
+@dataclass
+class Times:
+    """Ends of the ops of orders that were replayed: per queue, and the first start and last end of each rank."""
+
+    ends: list[list[int]]
+    first: list[int]
+    last: list[int]
+    root: list[int]
+    """For each rank the rank whose release time its last end goes back to along a critical path."""
+
+    @property
+    def makespan(self) -> int:
+        """Last end − first start over all ranks."""
+        return max(self.last) - min(self.first)
+
+    @property
+    def span(self) -> int:
+        """The longest of the ranks' last end − first start."""
+        return max(e - s for s, e in zip(self.first, self.last, strict=True))
+
+
+def replay_flat(flat: Flat, orders: Orders, release: Sequence[int] | None = None) -> Times | None:
+    """Run orders as soon as possible; None if they deadlock.
+
+    Parameters
+    ----------
+    release
+        Earliest first start of each rank, 0 if left out.
+    """
+    p, inputs, outputs, duration, rank_of = flat.ranks, flat.inputs, flat.outputs, flat.duration, flat.rank
+    ends: list[list[int]] = [[] for _ in rank_of]
+    roots: list[list[int]] = [[] for _ in rank_of]
+    free = [0] * p if release is None else list(release)
+    head, first, waits = list(range(p)), list(free), [-1] * p
+    position, stack = [0] * p, list(range(p - 1, -1, -1))
+    left = sum(map(len, orders))
+    while stack:
+        rank = stack.pop()
+        order, i, time, root = orders[rank], position[rank], free[rank], head[rank]
+        if i == 0:
+            first[rank] = -1
+        for queue in order[i:]:
+            mine = ends[queue]
+            k = len(mine)
+            start, cause = time, root
+            for source, delay in inputs[queue]:
+                known = ends[source]
+                if len(known) <= k:
+                    waits[rank] = source
+                    break
+                arrival = known[k] + delay
+                if arrival > start:
+                    start, cause = arrival, roots[source][k]
+            else:
+                if first[rank] < 0:
+                    first[rank] = start
+                time, root = start + duration[queue], cause
+                mine.append(time)
+                roots[queue].append(root)
+                i += 1
+                for target, _ in outputs[queue]:
+                    other = rank_of[target]
+                    if waits[other] == queue:
+                        waits[other] = -1
+                        stack.append(other)
+                continue
+            break
+        left -= i - position[rank]
+        position[rank], free[rank], head[rank] = i, time, root
+    return None if left else Times(ends, first, free, head)
+
+
+def least_span(flat: Flat, orders: Orders) -> Times | None:
+    """Times of the least span that these orders admit; None if they deadlock.
+
+    The first start of a rank may be delayed. A span of at most T means that each rank starts no earlier than T before its
+    last end, which is an edge of length −T from the last op to the first; T is possible iff no cycle has positive
+    length. T starts at the longest busy time and rises to the mean of each positive cycle met, so it ends at the least.
+    """
+    limit = max(sum(flat.duration[q] for q in order) for order in orders)
+    release = [0] * flat.ranks
+    parent: list[int] = [-1] * flat.ranks
+    path = [0] * flat.ranks
+    best: Times | None = None
+    while True:
+        times = replay_flat(flat, orders, release)
+        if times is None:
+            return None
+        if best is None or times.span < best.span:
+            best = times
+        if best.span <= limit:
+            return best
+        for rank in range(flat.ranks):
+            late = times.last[rank] - limit
+            if late > times.first[rank]:
+                parent[rank] = times.root[rank]
+                path[rank] = times.last[rank] - release[times.root[rank]]
+        for rank in range(flat.ranks):
+            release[rank] = max(release[rank], times.last[rank] - limit, times.first[rank])
+        mean = _cycle_mean(parent, path)
+        if mean > limit:
+            limit = mean
+            parent = [-1] * flat.ranks
+
+
+def _cycle_mean(parent: list[int], path: list[int]) -> int:
+    """The largest mean of a cycle of parent pointers, rounded up; −1 if there is none."""
+    best, seen = -1, [-1] * len(parent)
+    for begin in range(len(parent)):
+        node = begin
+        while node >= 0 and seen[node] < 0:
+            seen[node] = begin
+            node = parent[node]
+        if node >= 0 and seen[node] == begin:
+            length, total, at = 0, 0, node
+            while True:
+                length, total, at = length + 1, total + path[at], parent[at]
+                if at == node:
+                    break
+            best = max(best, -(-total // length))
+    return best
+
+
+def peaks(flat: Flat, orders: Orders) -> list[int]:
+    """Most memory that the ops of each rank hold at once, static part not included."""
+    change = flat.change
+    found = []
+    for order in orders:
+        level = peak = 0
+        for queue in order:
+            level += change[queue]
+            if level > peak:
+                peak = level
+        found.append(peak)
+    return found

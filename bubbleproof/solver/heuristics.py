@@ -1,0 +1,216 @@
+"""Schedules without search: a greedy with knobs, tried under several settings, and one microbatch at a time.
+
+The greedy is the usual list scheduling, event by event: a rank that becomes free takes a backward if one has arrived, else
+a forward, else a weight gradient. Three things make it good: how many microbatches a stage may hold in flight during
+warm-up, whether a forward may start although a backward is about to arrive, and when a weight gradient may fill a gap that
+is shorter than itself.
+
+It cannot run into a deadlock. A forward of stage s starts only if, on top of what it takes, its rank could still carry one
+microbatch alone through all later stages that it holds, on either route (`reserves`). Let some op be unfinished and look
+at the blocked forward of the highest stage s: no microbatch is open on its rank at a later stage, so the last forward
+admitted there belongs to an earlier stage and has left room for s. Where B or W takes memory this argument has holes; then,
+and whenever the greedy comes back without a schedule, one microbatch at a time is used, which the instance admits by construction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+from bubbleproof.solver.flat import Flat, Orders
+
+__all__ = ["Knobs", "greedy", "one_at_a_time", "reserves"]
+
+_NEVER = 1 << 62
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """Settings of the greedy.
+
+    Parameters
+    ----------
+    depth
+        For each line the most microbatches whose backward has not ended; None for no limit but memory.
+    delay
+        For each rank how far, in percent of its own duration, a forward may delay a backward whose arrival is known.
+    fill
+        For each rank the least part, in percent, of a weight gradient's duration that a gap must have to be filled by it.
+    hold
+        For each rank the most weight gradients that may be pending without one going before the next forward.
+    late
+        Whether a chunk with a higher stage goes first when several forwards could run.
+    """
+
+    depth: tuple[int, ...] | None
+    delay: tuple[int, ...]
+    fill: tuple[int, ...]
+    hold: tuple[int, ...]
+    late: bool = True
+
+
+def one_at_a_time(flat: Flat) -> Orders:
+    """Every microbatch alone: forwards up the stages, backwards down, each W right after its B."""
+    orders: Orders = [[] for _ in range(flat.ranks)]
+    width, stages = flat.width, flat.instance.stages
+    for route in flat.instance.route_of_microbatch:
+        base = route * stages * width
+        for stage in range(stages):
+            queue = base + stage * width
+            orders[flat.rank[queue]].append(queue)
+        for stage in reversed(range(stages)):
+            queue = base + stage * width
+            orders[flat.rank[queue]].extend(range(queue + 1, queue + width))
+    return orders
+
+
+def reserves(flat: Flat) -> list[int]:
+    """For each queue the room that must remain on its rank after one of its ops has changed the memory.
+
+    Enough to finish the op's microbatch on this rank with nothing else running and, for a forward, enough for one
+    microbatch of any route to pass through the later stages of the rank.
+    """
+    width = flat.width
+    reserve = [0] * len(flat.rank)
+    for queues in flat.queues_of_rank:
+        forwards = [q for q in queues if q % width == 0]
+        for base in forwards:
+            need = 0
+            for i in range(width - 1, 0, -1):  # from the end: what the rest of this line needs
+                reserve[base + i] = need
+                need = max(0, need + flat.change[base + i])
+            for route in range(len(flat.microbatches)):
+                later = [q for q in forwards if flat.route[q] == route and flat.stage[q] > flat.stage[base]]
+                level = 0
+                for q in (*later, *(q + i for q in reversed(later) for i in range(1, width))):
+                    level += flat.change[q]
+                    need = max(need, level)
+            reserve[base] = need
+    return reserve
+
+
+def greedy(flat: Flat, knobs: Knobs, reserve: list[int] | None = None) -> Orders | None:
+    """Orders from list scheduling under the given knobs; None if it got stuck."""
+    if reserve is None:
+        reserve = reserves(flat)
+    run = _Run(flat, knobs, reserve)
+    return run.go()
+
+
+class _Run:
+    """State of one run of the greedy."""
+
+    def __init__(self, flat: Flat, knobs: Knobs, reserve: list[int]) -> None:
+        self.flat, self.knobs, self.reserve = flat, knobs, reserve
+        n = len(flat.rank)
+        self.done = [0] * n
+        # arrival[q][k]: when the k-th op of queue q has its input from another stage; for W and for B of the last
+        # stage, from its own B or F
+        self.arrival: list[list[int]] = [[] for _ in range(n)]
+        self.level = [0] * flat.ranks
+        self.free = [0] * flat.ranks
+        self.orders: Orders = [[] for _ in range(flat.ranks)]
+        width, top = flat.width, flat.instance.stages - 1
+        self.lines: list[list[int]] = []
+        for queues in flat.queues_of_rank:
+            lines = sorted((q for q in queues if q % width == 0), key=lambda q: flat.stage[q], reverse=knobs.late)
+            self.lines.append(lines)
+        self.depth = [_NEVER] * n
+        if knobs.depth is not None:
+            for line, depth in enumerate(knobs.depth):
+                self.depth[line * width] = depth
+        # which queue an op feeds and how long it takes; the own forward of a B not at the top is older news
+        self.feeds: list[list[tuple[int, int]]] = [[] for _ in range(n)]
+        for queue, targets in enumerate(flat.outputs):
+            for target, delay in targets:
+                own_forward = queue % width == 0 and target == queue + 1
+                if not own_forward or flat.stage[queue] == top:
+                    self.feeds[queue].append((target, delay))
+        for queue in range(0, n, width):
+            if flat.stage[queue] == 0:
+                self.arrival[queue] = [0] * flat.size[queue]
+
+    def go(self) -> Orders | None:
+        flat = self.flat
+        events = [(0, rank) for rank in range(flat.ranks)]
+        left, rank_of = flat.ops, flat.rank
+        while events:
+            time, rank = heappop(events)
+            if self.free[rank] > time:
+                continue
+            queue, wake = self.choose(rank, time)
+            if queue < 0:
+                if wake < _NEVER:
+                    heappush(events, (wake, rank))
+                continue
+            end = self.start(queue, rank, time)
+            left -= 1
+            heappush(events, (end, rank))
+            for target, delay in self.feeds[queue]:
+                other = rank_of[target]
+                if other != rank:
+                    heappush(events, (max(end + delay, self.free[other]), other))
+        return None if left else self.orders
+
+    def start(self, queue: int, rank: int, time: int) -> int:
+        flat = self.flat
+        end = time + flat.duration[queue]
+        self.done[queue] += 1
+        self.level[rank] += flat.change[queue]
+        self.free[rank] = end
+        self.orders[rank].append(queue)
+        for target, delay in self.feeds[queue]:
+            self.arrival[target].append(end + delay)
+        return end
+
+    def choose(self, rank: int, time: int) -> tuple[int, int]:
+        """The queue to serve now, or −1 and when to ask again."""
+        flat, done, arrival, knobs = self.flat, self.done, self.arrival, self.knobs
+        change, duration, reserve, size = flat.change, flat.duration, self.reserve, flat.size
+        split = flat.width == 3
+        room = _NEVER if flat.cap is None else flat.cap[rank] - self.level[rank]
+        next_backward = next_forward = _NEVER
+        backward = forward = weight = -1
+        backward_key = weight_key = _NEVER
+        starved, pending = False, 0
+        for line in self.lines[rank]:
+            k = done[line + 1]
+            known = arrival[line + 1]
+            if k < len(known):
+                at = known[k]
+                if change[line + 1] > 0 and change[line + 1] + reserve[line + 1] > room:
+                    starved = True
+                elif at <= time:
+                    if at < backward_key:
+                        backward, backward_key = line + 1, at
+                elif at < next_backward:
+                    next_backward = at
+            if split and done[line + 2] < k:
+                pending += k - done[line + 2]
+                if done[line + 2] < weight_key:
+                    weight, weight_key = line + 2, done[line + 2]
+            k = done[line]
+            if k < size[line] and k < len(arrival[line]) and k - done[line + 1] < self.depth[line]:
+                at = arrival[line][k]
+                if change[line] + reserve[line] > room:
+                    starved = starved or at <= time
+                elif at <= time:
+                    if forward < 0:
+                        forward = line
+                elif at < next_forward:
+                    next_forward = at
+        if backward >= 0:
+            return backward, 0
+        if forward >= 0 and pending > knobs.hold[rank]:
+            return weight, 0
+        if forward >= 0:
+            over = time + duration[forward] - next_backward
+            if over <= 0 or over * 100 <= knobs.delay[rank] * duration[forward]:
+                return forward, 0
+            next_forward = next_backward  # asked again when the backward is there
+        wake = min(next_backward, next_forward)
+        if weight >= 0 and (starved or (wake - time) * 100 >= knobs.fill[rank] * duration[weight]):
+            return weight, 0
+        return -1, wake
+
+

@@ -1,0 +1,132 @@
+"""What a solve gives back: the schedule, its timeline, and the record of how good it is and how that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from bubbleproof.schedules.errors import BubbleproofError
+from bubbleproof.schedules.instance import Objective
+from bubbleproof.schedules.schedule import Schedule
+from bubbleproof.schedules.timeline import Timeline
+from bubbleproof.verify.certificate import Certificate
+
+__all__ = ["FamilyResult", "InternalError", "Level", "OnProgress", "Progress", "Record", "Solution", "gap"]
+
+Level: TypeAlias = Literal["certified", "proof-checked", "solver-claimed", "open"]
+
+
+class InternalError(BubbleproofError):
+    """The judge refused a schedule that the solver was about to hand out. A bug; nothing the user gave is wrong."""
+
+
+class FamilyResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One family on the solved instance, under the same cap.
+
+    Parameters
+    ----------
+    value
+        Makespan or span, whichever the instance minimises; None if the family cannot be built.
+    peak
+        The most memory of any rank, static part included; None if it cannot be built.
+    reason
+        Why it does not count: its preconditions, or the rank that it takes above the cap. Empty if it counts.
+    """
+
+    name: str
+    value: int | None
+    peak: int | None
+    reason: str = ""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How good a solution is, and how that is known. Times in the instance's unit, all integers.
+
+    Parameters
+    ----------
+    value, bound
+        What was reached, and what no schedule can beat.
+    gap
+        ``value/bound − 1`` as an exact fraction in text; ``0`` if they are equal.
+    level
+        ``certified``: a certificate that `verify` checks without a solver gives the value. ``solver-claimed``: CP-SAT
+        reports that nothing below is possible. ``open``: neither.
+    proof
+        Where the bound comes from: the rule of the certificate, or ``cp-sat``.
+    certificate
+        The best certificate, also when CP-SAT has proved more.
+    source
+        Which part of the solver, or which family, found the schedule.
+    seconds, milliseconds
+        Wall time of the solve, rounded up to whole seconds, and in milliseconds.
+    stopped
+        ``proved``, ``effort`` (with one worker: the deterministic effort was used up), ``time`` or ``interrupted``.
+    notes
+        What the reader must know to read the numbers right.
+    """
+
+    objective: Objective
+    value: int
+    bound: int
+    gap: str
+    level: Level
+    proof: str
+    certificate: Certificate | None
+    source: str
+    makespan: int
+    span: int
+    peak: tuple[int, ...]
+    seconds: int
+    milliseconds: int
+    stopped: Literal["proved", "effort", "time", "interrupted"]
+    seed: int
+    workers: int
+    versions: dict[str, str]
+    families: tuple[FamilyResult, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A verified schedule with its timeline and its record.
+
+    For the objective ``span`` the timeline is the one of least span among all timelines of the schedule's order.
+    """
+
+    schedule: Schedule
+    timeline: Timeline
+    record: Record
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A better schedule or a better bound.
+
+    Parameters
+    ----------
+    milliseconds
+        Since the solve began.
+    value
+        Best value so far; None before the first schedule.
+    bound
+        Best bound so far.
+    source
+        What found it.
+    """
+
+    milliseconds: int
+    value: int | None
+    bound: int
+    source: str
+
+
+OnProgress: TypeAlias = Callable[[Progress], None]
+
+
+def gap(value: int, bound: int) -> Fraction:
+    """How far a value may be from the optimum: value/bound − 1, and 0 if both are 0."""
+    return Fraction(value, bound) - 1 if bound else Fraction(0)

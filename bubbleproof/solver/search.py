@@ -1,0 +1,264 @@
+"""The search: a greedy answer at once, published families, hill climbing, then CP-SAT; anytime, never losing a bound."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Literal
+
+from bubbleproof.schedules.errors import FamilyError
+from bubbleproof.schedules.families.family import Family
+from bubbleproof.schedules.instance import Instance
+from bubbleproof.schedules.schedule import Schedule
+from bubbleproof.schedules.timeline import Timeline, replay
+from bubbleproof.solver.bounds import lower_bounds
+from bubbleproof.solver.flat import Flat, Orders, least_span, peaks, replay_flat
+from bubbleproof.solver.heuristics import Knobs, greedy, one_at_a_time, reserves
+from bubbleproof.solver.result import FamilyResult, OnProgress, Progress
+from bubbleproof.solver.tuning import grid, neighbour
+from bubbleproof.verify.certificate import Certificate
+
+__all__ = ["Budget", "Search", "timeline_of"]
+
+_OPS_PER_EFFORT = 300_000
+"""Ops that the greedy places and times per unit of effort; about a second on a common machine."""
+
+
+class OutOfBudget(Exception):  # noqa: N818  # a signal inside the search, not an error
+    """The time or the effort is used up."""
+
+
+@dataclass
+class Budget:
+    """Wall time and, with one worker, deterministic effort: whichever ends first ends the search.
+
+    Effort counts work done (ops placed by the greedy, CP-SAT's deterministic time), so a search that ends by effort or
+    by proof is the same on every run. Only a wall limit that cuts earlier makes a difference.
+    """
+
+    seconds: float
+    effort: float | None
+    begun: float = field(default_factory=monotonic)
+    used: float = 0.0
+    ended: Literal["effort", "time"] | None = None
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the solve began."""
+        return monotonic() - self.begun
+
+    @property
+    def left(self) -> float:
+        """Seconds left."""
+        return max(0.0, self.seconds - self.elapsed)
+
+    @property
+    def effort_left(self) -> float:
+        """Effort left; without a limit, a large number."""
+        return 1e9 if self.effort is None else max(0.0, self.effort - self.used)
+
+    def spend(self, effort: float = 0.0) -> None:
+        """Count effort.
+
+        Raises
+        ------
+        OutOfBudget
+            Nothing is left.
+        """
+        self.used += effort
+        if self.effort is not None and self.used > self.effort:
+            self.ended = "effort"
+        elif self.elapsed > self.seconds:
+            self.ended = "time"
+        else:
+            return
+        raise OutOfBudget
+
+
+def timeline_of(schedule: Schedule, instance: Instance) -> Timeline:
+    """The timeline by which a schedule is judged: as soon as possible, or of least span if that is the objective."""
+    if instance.objective == "makespan":
+        return replay(schedule, instance)
+    from bubbleproof.schedules.align import align
+
+    return align(schedule, instance)
+
+
+def plain_is_best(instance: Instance) -> bool:
+    """Whether nothing is lost by running no pairs and no fused backward of a split one.
+
+    A pair that lasts as long as its members, or a BW as long as B and W, can be taken apart: nothing starts later, and
+    memory does not rise in between unless B takes some.
+    """
+    costs, memory = instance.costs, instance.memory
+    stages = range(instance.stages)
+    for kind, pairs in (("B", costs.overlap_B), ("BW", costs.overlap_BW)):
+        if pairs is not None and (kind == "BW" or costs.split):
+            backward = costs.B if kind == "B" else costs.BW
+            if any(pairs[s] < costs.F[s] + max(backward) for s in stages):
+                return False
+    return not costs.split or all(
+        costs.BW[s] >= costs.B[s] + costs.W[s] and memory.B[s] <= 0 for s in stages
+    )
+
+
+class Search:
+    """The state of one solve: best schedule, best bound, and what produced them."""
+
+    def __init__(self, instance: Instance, budget: Budget, seed: int, workers: int, on_progress: OnProgress | None) -> None:
+        self.instance, self.budget, self.seed, self.workers = instance, budget, seed, workers
+        self.on_progress = on_progress
+        self.flat = Flat(instance)
+        self.reserve = reserves(self.flat)
+        self.orders: Orders | None = None
+        self.family: Schedule | None = None
+        self.value: int | None = None
+        self.source = ""
+        self.families: list[FamilyResult] = []
+        self.certificate: Certificate | None = max(
+            (c for c in lower_bounds(instance) if c.objective == instance.objective or c.objective == "span"),
+            key=lambda c: c.value,
+            default=None,
+        )
+        self.bound = self.certificate.value if self.certificate else 0
+        self.proof = self.certificate.rule if self.certificate else "none"
+
+    @property
+    def done(self) -> bool:
+        """Whether the best schedule is proved optimal."""
+        return self.value is not None and self.value <= self.bound
+
+    def report(self, source: str) -> None:
+        """Tell the caller about a better schedule or bound."""
+        if self.on_progress is not None:
+            self.on_progress(Progress(int(self.budget.elapsed * 1000), self.value, self.bound, source))
+
+    def measure(self, orders: Orders) -> int | None:
+        """The objective of orders; None if they deadlock."""
+        times = least_span(self.flat, orders) if self.instance.objective == "span" else replay_flat(self.flat, orders)
+        if times is None:
+            return None
+        return times.span if self.instance.objective == "span" else times.makespan
+
+    def fits(self, orders: Orders) -> bool:
+        """Whether orders keep every cap."""
+        cap = self.flat.cap
+        return cap is None or all(have <= most for have, most in zip(peaks(self.flat, orders), cap, strict=True))
+
+    def offer(self, orders: Orders | None, source: str) -> int | None:
+        """Take orders as the best if they are; returns their objective, None if they cannot run or exceed a cap."""
+        if orders is None or not self.fits(orders):
+            return None
+        value = self.measure(orders)
+        if value is not None and (self.value is None or value < self.value):
+            self.orders, self.family, self.value, self.source = orders, None, value, source
+            self.report(source)
+        return value
+
+    def raise_bound(self, bound: int, proof: str) -> None:
+        """Take a bound if it is better; a bound is never thrown away."""
+        if bound > self.bound:
+            self.bound, self.proof = bound, proof
+            self.report(proof)
+
+    @property
+    def schedule(self) -> Schedule:
+        """The best schedule so far."""
+        if self.family is not None:
+            return self.family
+        if self.orders is None:
+            self.offer(one_at_a_time(self.flat), "one microbatch at a time")
+        return self.flat.schedule(self.orders or [], self.source)
+
+    def notes(self) -> tuple[str, ...]:
+        """What the reader of the record must know."""
+        found = ["microbatches are identical, so every queue is served in microbatch order (no loss)"]
+        if not plain_is_best(self.instance):
+            found.append("a pair or a fused backward is cheaper than its parts: only families use them")
+        return tuple(found)
+
+    def run(self) -> None:
+        """Search until proved.
+
+        Raises
+        ------
+        OutOfBudget
+            The time or effort ended first. The best so far is kept.
+        """
+        self.offer(one_at_a_time(self.flat), "one microbatch at a time")
+        starts = list(grid(self.flat))
+        best = self.first(starts[:12])
+        for step in (lambda: self.try_families(), lambda: self.climb(self.first(starts[12:], best))):
+            if self.done:
+                break
+            step()
+        if not self.done:
+            from bubbleproof.solver.cpsat.improve import improve
+
+            improve(self)
+        if not self.families:
+            self.try_families()
+
+    def first(self, starts: list[Knobs], best: tuple[int, Knobs] | None = None) -> tuple[int, Knobs] | None:
+        """Try settings one after the other; the best of them with its objective."""
+        for knobs in starts:
+            if self.done:
+                break
+            value = self.attempt(knobs)
+            if value is not None and (best is None or value < best[0]):
+                best = value, knobs
+        return best
+
+    def attempt(self, knobs: Knobs) -> int | None:
+        """One run of the greedy."""
+        self.budget.spend(self.flat.ops / _OPS_PER_EFFORT)
+        return self.offer(greedy(self.flat, knobs, self.reserve), "greedy")
+
+    def climb(self, best: tuple[int, Knobs] | None) -> None:
+        """Change settings at random and keep what is not worse, until that has brought nothing for a while."""
+        if best is None:
+            return
+        rng = random.Random(self.seed)
+        value, knobs = best
+        patience = max(60, min(1500, 2_000_000 // self.flat.ops))
+        idle = 0
+        while idle < patience and not self.done:
+            changed = neighbour(self.flat, knobs, rng)
+            found = self.attempt(changed)
+            idle += 1
+            if found is not None and found <= value:
+                idle = idle if found == value else 0
+                value, knobs = found, changed
+
+    def try_families(self) -> None:
+        """Build every published family; each is a candidate, and the record compares them all."""
+        from bubbleproof.schedules import families as package
+
+        registry: dict[str, Family] = getattr(package, "FAMILIES", {})
+        for name, family in registry.items():
+            self.budget.spend(self.flat.ops / _OPS_PER_EFFORT)
+            try:
+                schedule = family.build(self.instance)
+            except FamilyError as error:
+                self.families.append(FamilyResult(name=name, value=None, peak=None, reason=str(error)))
+                continue
+            self.families.append(self.judge_family(name, schedule))
+
+    def judge_family(self, name: str, schedule: Schedule) -> FamilyResult:
+        """Time a family's schedule under the instance's costs and caps, and take it if it is the best."""
+        timeline = timeline_of(schedule, self.instance)
+        value, cap = timeline.value(self.instance.objective), self.instance.memory.cap
+        reason = ""
+        for rank, peak in enumerate(timeline.peaks):
+            if cap is not None and peak.memory > cap[rank]:
+                reason = f"takes {peak.memory} on rank {rank}, where the cap is {cap[rank]}"
+                break
+        if not reason:
+            if self.value is None or value < self.value:
+                self.orders, self.family, self.value, self.source = None, schedule, value, name
+                self.report(name)
+            self.offer(self.flat.orders(schedule), name)
+        return FamilyResult(name=name, value=value, peak=max(p.memory for p in timeline.peaks), reason=reason)
+
+

@@ -1,0 +1,72 @@
+"""Settings of the greedy: a short list that is good on published pipelines, then hill climbing over the settings.
+
+Both are deterministic: which settings are tried depends on the instance and the seed only.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+from bubbleproof.solver.flat import Flat
+from bubbleproof.solver.heuristics import Knobs
+
+__all__ = ["grid", "neighbour"]
+
+_UNLIMITED = 1 << 40
+
+
+def _depths(flat: Flat, factor: int, extra: int) -> tuple[int, ...]:
+    """In-flight limits that fall linearly along the route: ``factor · (S − s) + extra``, at least 1.
+
+    On one chunk per rank (1, 0) is the warm-up of 1F1B and ZB-H1, (2, −1) that of ZB-H2.
+    """
+    stages = flat.instance.stages
+    return tuple(max(1, factor * (stages - flat.stage[q]) + extra) for q in range(0, len(flat.rank), flat.width))
+
+
+def grid(flat: Flat) -> Iterator[Knobs]:
+    """Settings in the order in which to try them: the first dozen span what is usually good."""
+    p = flat.ranks
+    hold = (_UNLIMITED,) * p
+    depths: list[tuple[int, ...] | None] = [_depths(flat, 1, 0), _depths(flat, 2, 0), None, _depths(flat, 2, -1)]
+    depths += [_depths(flat, 1, 1), _depths(flat, 2, 1), _depths(flat, 3, 0), _depths(flat, 1, p // 2)]
+    lates = (True, False) if len(flat.rank) > flat.width * p else (True,)
+    for delay, fill in ((50, 0), (100, 50), (0, 100), (50, 50), (100, 100), (100, 0), (50, 90)):
+        for late in lates:
+            for depth in depths:
+                yield Knobs(depth, (delay,) * p, (fill,) * p, hold, late)
+    for held in (tuple(range(p)), (0,) * p, (1,) * p):
+        for depth in depths[:3]:
+            for fill in (0, 100):
+                yield Knobs(depth, (50,) * p, (fill,) * p, held)
+
+
+def neighbour(flat: Flat, knobs: Knobs, rng: random.Random) -> Knobs:
+    """Change one kind of setting on a random range of ranks, or of lines for the depth."""
+    p, lines, width = flat.ranks, len(flat.rank) // flat.width, flat.width
+    kind = rng.randrange(4)
+    count = lines if kind == 0 else p
+    low = rng.randrange(count)
+    high = min(count, low + rng.choice((1, 1, 2, 3, count)))
+    if kind == 0:
+        stages = flat.instance.stages
+        depth = list(knobs.depth or (_UNLIMITED,) * lines)
+        change, share = rng.choice((-1, 1, 1, 2)), rng.random()
+        for line in range(low, high):
+            if share < 0.5:
+                depth[line] = max(1, min(depth[line], flat.size[line * width]) + change)
+            elif share < 0.65:
+                depth[line] = _UNLIMITED
+            else:
+                depth[line] = max(1, rng.randrange(1, 4) * (stages - flat.stage[line * width]) + change)
+        return replace(knobs, depth=tuple(depth))
+    field = ("depth", "delay", "fill", "hold")[kind]
+    values = list(getattr(knobs, field))
+    value, slope = rng.randrange(0, 141), rng.choice((0, 0, 1, -1))
+    if field == "hold":
+        value = rng.choice((_UNLIMITED, rng.randrange(0, 2 * p)))
+    for rank in range(low, high):
+        values[rank] = max(0, value + slope * (rank - low))
+    return replace(knobs, **{field: tuple(values)})
