@@ -1,0 +1,51 @@
+"""``bubbleproof import``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from bubbleproof.cli import options
+
+__all__ = ["EPILOG", "configure", "run"]
+
+EPILOG = """\
+examples:
+  bubbleproof families 1f1b --ranks 4 --microbatches 8 -o 1f1b.json
+  bubbleproof export 1f1b.json --to torch-csv -o mine.csv
+  bubbleproof import mine.csv --from torch-csv --cost F=10,B=9,W=8 -o mine.json
+
+The schedule is verified first; one that violates a rule is not written, and the exit code is 1.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this verb."""
+    parser.add_argument("file", metavar="FILE", help="the file to read")
+    parser.add_argument("--from", dest="format", required=True, choices=("torch-csv", "json"), help="its format")
+    parser.add_argument("--instance", metavar="INSTANCE", help="the instance that the schedule belongs to")
+    options.add_sizes(parser)
+    options.add_cap(parser)
+    parser.add_argument("-o", "--output", metavar="OUT", help="default: standard output")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Read, verify, write as bubbleproof's own JSON."""
+    from bubbleproof.cli.export_ import refused
+    from bubbleproof.cli.load import load_schedule
+    from bubbleproof.cli.output import emit, emit_json, log
+    from bubbleproof.schedules.formats.schedule_json import Document, dumps, save
+
+    loaded = load_schedule(arguments.file, arguments)
+    if refused(arguments.file, loaded.schedule, loaded.instance):
+        return 1
+    document = Document(loaded.schedule, loaded.instance)
+    for note in loaded.notes:
+        log(f"inferred: {note}")
+    if arguments.output:
+        save(Path(arguments.output), document)
+        if arguments.json:
+            emit_json({"output": arguments.output, "inferred": list(loaded.notes)})
+    else:
+        emit(dumps(document))
+    return 0

@@ -1,0 +1,223 @@
+"""``bubbleproof solve``."""
+
+from __future__ import annotations
+
+import argparse
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bubbleproof.cli import options
+
+if TYPE_CHECKING:
+    from bubbleproof.schedules.instance import Instance
+    from bubbleproof.solver import Progress, Record, Solution
+
+__all__ = ["EPILOG", "configure", "run"]
+
+EPILOG = """\
+examples:
+  bubbleproof solve examples/zb-1.5B-p8-m24.toml --time-limit 5
+  bubbleproof solve examples/loop-lm-head.toml --time-limit 5 --cap 24000 -o best.json
+
+exit code 0 if the schedule is proved optimal, 3 if not (the best one found is printed and written all the same).
+"""
+
+_LEVELS = {
+    "certified": "optimal; a lower bound that `verify` checks by arithmetic, without a solver, equals the value",
+    "proof-checked": "optimal; an independent checker has checked the solver's proof",
+    "solver-claimed": "optimal according to CP-SAT, whose word is not checked",
+    "open": "not proved; there may be a better schedule, but none below the bound",
+}
+_STOPPED = {
+    "proved": "",
+    "effort": "; the effort allowed with one worker was used up",
+    "time": "; stopped by the time limit",
+    "interrupted": "; interrupted",
+}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this verb."""
+    parser.add_argument("file", metavar="INSTANCE", help="an instance (.toml), or a schedule file with one inside")
+    parser.add_argument("--time-limit", type=_seconds, default=60.0, metavar="S", help="seconds; default 60")
+    options.add_cap(parser)
+    parser.add_argument("--objective", choices=("makespan", "span"), help="instead of the file's")
+    parser.add_argument("--microbatches", type=options.positive, metavar="M", help="instead of the file's")
+    parser.add_argument("--workers", type=options.natural, default=0, metavar="N", help="threads; 0: one per processor")
+    parser.add_argument("--seed", type=options.natural, default=0, metavar="N", help="default 0")
+    parser.add_argument("-o", "--output", metavar="OUT", help="write the schedule, its times and its record as JSON")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress on standard error")
+    options.add_colour(parser)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value <= 10**7:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no number of seconds above 0 and up to 10,000,000")
+    return value
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Solve, report, write."""
+    from bubbleproof.cli.load import load_instance
+    from bubbleproof.cli.output import emit, emit_json
+
+    instance = options.with_overrides(load_instance(arguments.file), arguments)
+    if arguments.output:
+        _refuse_unwritable(Path(arguments.output))
+    from bubbleproof.solver import solve
+
+    solution = solve(
+        instance,
+        time_limit=arguments.time_limit,
+        workers=arguments.workers,
+        seed=arguments.seed,
+        on_progress=None if arguments.quiet else _Log(instance),
+    )
+    instance = solution.timeline.instance
+    # the schedule is kept before anything is printed: printing may fail
+    if arguments.output:
+        _save(Path(arguments.output), solution)
+    if arguments.json:
+        emit_json(_record_json(solution.record))
+    else:
+        emit(_report(instance, solution, arguments))
+    return 3 if solution.record.level == "open" else 0
+
+
+def _refuse_unwritable(path: Path) -> None:
+    """Say now, and not after the search, that the result could not be written."""
+    from bubbleproof.schedules.errors import FormatError
+
+    if path.is_dir():
+        raise FormatError(f"{path}: is a directory, not a file")
+    if not path.absolute().parent.is_dir():
+        raise FormatError(f"{path}: cannot write: there is no directory {path.absolute().parent}")
+
+
+class _Log:
+    """Progress, a line for each better schedule or bound."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.unit = instance.units.time
+
+    def __call__(self, progress: Progress) -> None:
+        from bubbleproof.cli.output import figure, log
+
+        seconds = f"{progress.milliseconds // 1000}.{progress.milliseconds % 1000 // 100}"
+        value, bound = progress.value, progress.bound
+        gap = "-" if value is None else _gap(value, bound)
+        log(
+            f"{seconds:>7} s  best {figure(value, self.unit)}  bound {figure(bound, self.unit)}  gap {gap}"
+            f"  ({progress.source})"
+        )
+
+
+def _gap(value: int, bound: int) -> str:
+    from bubbleproof.schedules.draw.scale import percent
+
+    if value == bound:
+        return "0"
+    return percent(Fraction(value, bound) - 1, digits=2) if bound else "infinite"
+
+
+def _record_json(record: Record) -> dict[str, Any]:
+    import msgspec
+
+    built: dict[str, Any] = msgspec.to_builtins(record)
+    return {"format": "bubbleproof-record/1", **built}
+
+
+def _save(path: Path, solution: Solution) -> None:
+    from bubbleproof.schedules.formats.schedule_json import Document, save
+
+    timeline = solution.timeline
+    save(path, Document(solution.schedule, timeline.instance, timeline.starts, _record_json(solution.record)))
+
+
+def _report(instance: Instance, solution: Solution, arguments: argparse.Namespace) -> str:
+    from bubbleproof.cli.metrics import bubbles, describe_instance
+    from bubbleproof.cli.output import figure, lay_out, terminal_width, unicode_ok, use_colour
+    from bubbleproof.schedules.draw.terminal import render
+
+    record, timeline = solution.record, solution.timeline
+    unit = instance.units.time
+    seconds = f"{record.milliseconds // 1000}.{record.milliseconds % 1000 // 100} s"
+    head = f"{instance.name or arguments.file}: {describe_instance(instance)}\n\n"
+    text = head + lay_out(
+        [
+            ("objective", record.objective + _meaning(record.objective)),
+            ("best", f"{figure(record.value, unit)}, from {record.source}, in {seconds}{_STOPPED[record.stopped]}"),
+            ("lower bound", f"{figure(record.bound, unit)}, by {record.proof}"),
+            ("gap", _gap(record.value, record.bound)),
+            ("evidence", f"{record.level}: {_LEVELS[record.level]}"),
+            ("makespan", figure(record.makespan, unit)),
+            ("span", figure(record.span, unit)),
+            ("bubble of " + record.objective, bubbles(timeline, record.objective)),
+            ("peak", _peaks(instance, record)),
+        ]
+    )
+    text += "".join(f"note: {note}\n" for note in record.notes)
+    text += "\n" + _families(instance, record)
+    picture = render(
+        timeline,
+        arguments.width or terminal_width(),
+        colour=use_colour(arguments.color),
+        unicode=unicode_ok(),
+        max_ranks=16,
+    )
+    return text + "\n" + picture
+
+
+def _meaning(objective: str) -> str:
+    if objective == "span":
+        return " (the longest, over ranks, of last end − first start on that rank)"
+    return " (last end − first start over all ranks)"
+
+
+def _peaks(instance: Instance, record: Record) -> str:
+    from bubbleproof.cli.output import figure
+
+    unit, cap = instance.units.memory, instance.memory.cap
+    if len(set(record.peak)) == 1:
+        text = f"{figure(record.peak[0], unit)} on every rank"
+    else:
+        shown = ", ".join(map(figure, record.peak[:16])) + (", …" if len(record.peak) > 16 else "")
+        text = f"{shown} {unit if unit != '1' else ''}".rstrip() + " (rank 0 first)"
+    if cap is None:
+        return f"{text}; no cap"
+    return f"{text}; cap {figure(cap[0], unit) if len(set(cap)) == 1 else ', '.join(map(figure, cap[:16]))}"
+
+
+def _families(instance: Instance, record: Record) -> str:
+    from bubbleproof.cli.output import figure, ratio, table
+
+    built = sorted(
+        (f for f in record.families if f.value is not None), key=lambda f: (bool(f.reason), f.value or 0, f.name)
+    )
+    if not built:
+        return "no published family can be built on this instance\n"
+    time, memory = instance.units.time, instance.units.memory
+    rows = [
+        [
+            family.name,
+            figure(family.value),
+            ratio(Fraction(family.value or 0, record.value) if record.value else 1),
+            figure(family.peak),
+            "yes" if not family.reason else f"no: {family.reason}",
+        ]
+        for family in built
+    ]
+    rows.insert(0, ["this schedule", figure(record.value), "1.000", figure(max(record.peak)), "yes"])
+    head = [
+        "published families",
+        f"{record.objective}{f' [{time}]' if time != '1' else ''}",
+        "ratio",
+        f"peak{f' [{memory}]' if memory != '1' else ''}",
+        "fits the cap" if instance.memory.cap is not None else "counts",
+    ]
+    return table(head, rows, left=(0, 4), indent="")

@@ -1,0 +1,119 @@
+"""``bubbleproof verify``."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from bubbleproof.cli import options
+
+if TYPE_CHECKING:
+    from bubbleproof.cli.load import Loaded
+    from bubbleproof.verify import Report
+
+__all__ = ["EPILOG", "configure", "run"]
+
+EPILOG = """\
+examples:
+  bubbleproof families 1f1b --ranks 4 --microbatches 8 -o 1f1b.json
+  bubbleproof verify 1f1b.json
+  bubbleproof export 1f1b.json --to torch-csv -o 1f1b.csv
+  bubbleproof verify 1f1b.csv --ranks 4 --microbatches 8
+
+exit code 0 if every rule holds, 1 if one is violated.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this verb."""
+    parser.add_argument("file", metavar="FILE", help="a schedule: bubbleproof's .json, or PyTorch's compute-only .csv")
+    parser.add_argument("--format", choices=("json", "torch-csv"), help="where the file's name does not tell")
+    parser.add_argument("--instance", metavar="INSTANCE", help="judge the schedule under this instance")
+    options.add_sizes(parser)
+    options.add_cap(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Judge one schedule."""
+    from bubbleproof.cli.load import load_schedule
+    from bubbleproof.cli.output import emit, emit_json
+    from bubbleproof.verify import Verdict, verify
+
+    loaded = load_schedule(arguments.file, arguments)
+    report = verify(loaded.schedule, loaded.instance, timeline=loaded.starts, claims=_claims(loaded))
+    certificate = _certificate(loaded)
+    if arguments.json:
+        import msgspec
+
+        built: dict[str, Any] = msgspec.to_builtins(report)
+        emit_json({**built, "file": arguments.file, "inferred": list(loaded.notes), "certificate": certificate})
+    else:
+        emit(_text(arguments.file, loaded, report, certificate))
+    rejected = certificate is not None and not certificate["accepted"]
+    return 0 if report.verdict == Verdict.PROVED and not rejected else 1
+
+
+def _claims(loaded: Loaded) -> dict[str, object] | None:
+    """What the record claims of this schedule: its value under the objective, and its peaks."""
+    if loaded.record is None:
+        return None
+    objective = loaded.record.get("objective")
+    claims = {"peak": loaded.record.get("peak")}
+    if objective in ("makespan", "span"):
+        claims[objective] = loaded.record.get("value")
+    return {key: value for key, value in claims.items() if value is not None}
+
+
+def _certificate(loaded: Loaded) -> dict[str, Any] | None:
+    """The judgement of the certificate of a lower bound in the record, if there is one."""
+    raw = (loaded.record or {}).get("certificate")
+    if raw is None:
+        return None
+    import msgspec
+
+    from bubbleproof.verify.certificate import Certificate, check
+
+    try:
+        certificate = msgspec.convert(raw, Certificate)
+    except msgspec.ValidationError as error:
+        return {"accepted": False, "bound": None, "reason": f"the certificate in the record cannot be read: {error}"}
+    verdict = check(loaded.instance, certificate)
+    return {
+        "accepted": verdict.accepted,
+        "bound": certificate.value,
+        "objective": certificate.objective,
+        "reason": verdict.reason,
+    }
+
+
+def _text(file: str, loaded: Loaded, report: Report, certificate: dict[str, Any] | None) -> str:
+    from bubbleproof.cli.output import figure
+
+    instance, facts = loaded.instance, report.facts
+    lines = [f"{file}: {report.verdict.value}"]
+    if not report.counts:
+        lines.append(f"  checked: {', '.join(report.rules)} on {facts.slots} slots of {instance.ranks} ranks")
+    for violation in report.violations:
+        lines.append(f"  {violation}")
+        picture = (violation.witness or {}).get("picture")
+        if picture:
+            lines += [f"      {line}" for line in str(picture).splitlines()]
+    for rule, count in report.counts.items():
+        listed = sum(violation.rule == rule for violation in report.violations)
+        if count > listed:
+            lines.append(f"  {rule}: {count - listed} more")
+    if facts.makespan is not None:
+        unit = instance.units.time
+        lines.append(
+            f"  makespan {figure(facts.makespan, unit)}, span {figure(facts.span, unit)}, ops as soon as possible"
+        )
+    if facts.claimed_makespan is not None:
+        unit = instance.units.time
+        span = figure(facts.claimed_span, unit)
+        lines.append(f"  by the file's times: makespan {figure(facts.claimed_makespan, unit)}, span {span}")
+    if certificate is not None:
+        word = "holds" if certificate["accepted"] else "DOES NOT HOLD"
+        lines.append(f"  lower bound {figure(certificate['bound'])} in the record {word}: {certificate['reason']}")
+    lines += [f"  inferred: {note}" for note in loaded.notes]
+    lines += [f"  assumed: {sentence}" for sentence in report.assumptions]
+    return "\n".join(lines) + "\n"
