@@ -11,7 +11,16 @@ from bubbleproof.schedules.op import Slot
 from bubbleproof.schedules.placement import Placement, linear
 from bubbleproof.schedules.schedule import Schedule
 
-__all__ = ["Family", "Reason", "at_positions", "linear_only", "need_one_chunk", "need_placement", "need_split", "require"]
+__all__ = [
+    "Family",
+    "Reason",
+    "at_positions",
+    "linear_only",
+    "need_one_chunk",
+    "need_placement",
+    "need_split",
+    "require",
+]
 
 Reason = str | None
 """Why a family cannot be built on an instance, as the rest of a sentence that begins with its name; None if it can."""

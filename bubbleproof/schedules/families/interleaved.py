@@ -21,7 +21,7 @@ def _legal(group: int, ranks: int, microbatches: int) -> bool:
 def _why_not(instance: Instance) -> Reason:
     reason = need_placement(instance, loop, "a loop placement (stage s on rank s mod p)")
     if reason is None and instance.microbatches < instance.ranks:
-        reason = f"needs at least as many microbatches as ranks; this instance has {instance.microbatches} < {instance.ranks}"
+        reason = f"needs m ≥ p microbatches; this instance has m = {instance.microbatches}, p = {instance.ranks}"
     return reason
 
 
@@ -83,7 +83,7 @@ def interleaved_one_f_one_b(instance: Instance, group: int | None = None) -> Sch
     p + (p − 1)/v microbatches at N = p. PyTorch's Interleaved1F1B is this order with N = m/max(1, ⌊m/p⌋), which is
     the default here wherever PyTorch accepts m. A larger N hides more communication and takes more memory; N = m is
     nearly breadth first.
-    Source: arXiv 2104.04473, section 2.2 (m a multiple of N = p); the warm-up and the rule for N are Megatron-Core's.
+    Source: arXiv 2104.04473, section 2.2.2 (m a multiple of N = p); the warm-up and the rule for N are Megatron-Core's.
     Preconditions: a loop placement with any v ≥ 1, m ≥ p, p ≤ N ≤ m, m mod N either 0 or at least p.
 
     Parameters
@@ -127,7 +127,7 @@ def interleaved_zb(instance: Instance, group: int | None = None) -> Schedule:
 INTERLEAVED_ONE_F_ONE_B = Family(
     name="interleaved-1f1b",
     summary="1F1B over several chunks per rank: the bubble of 1F1B divided by the number of chunks",
-    reference="arXiv 2104.04473, section 2.2",
+    reference="arXiv 2104.04473, section 2.2.2",
     order=interleaved_one_f_one_b,
     why_not=_why_not,
     placement=loop,

@@ -21,7 +21,7 @@ def looped_bfs(instance: Instance) -> Schedule:
     The bubble is (p − 1)(F + BW)/v for m ≥ p with the times of a rank's whole share; every rank holds m microbatches.
     The gradients of a chunk are complete as early as possible, which is the point: their reduction can overlap. With
     one chunk per rank it is GPipe.
-    Source: arXiv 2211.05953, section 4 (breadth first). The order of microbatches inside a chunk is ascending both
+    Source: arXiv 2211.05953 (breadth first). The order of microbatches inside a chunk is ascending both
     ways, first come, first served; PyTorch's LoopedBFS runs the backwards of a chunk in descending order instead,
     which at equal times gives the same makespan and peak.
     Preconditions: a loop placement with any v ≥ 1; any m.
@@ -38,7 +38,7 @@ def looped_bfs(instance: Instance) -> Schedule:
 LOOPED_BFS = Family(
     name="looped-bfs",
     summary="breadth first over several chunks per rank: all forwards, then all backwards",
-    reference="arXiv 2211.05953, section 4",
+    reference="arXiv 2211.05953",
     order=looped_bfs,
     why_not=_why_not,
     placement=loop,

@@ -25,7 +25,7 @@ def one_f_one_b(instance: Instance) -> Schedule:
     """1F1B with a flush: stage s runs p − 1 − s forwards, then alternates forward and backward.
 
     The makespan is (m + p − 1)(F + BW) at equal times and no communication; stage s holds min(m, p − s) microbatches.
-    Source: PipeDream-Flush (arXiv 2006.09503, section 3.2) and DAPPLE (arXiv 2007.01045, section 3.2).
+    Source: PipeDream-Flush (arXiv 2006.09503, section 3.2) and DAPPLE (arXiv 2007.01045).
     Precondition: one stage per rank; any m, also m < p.
     """
     require("1f1b", need_one_chunk(instance))
@@ -38,7 +38,7 @@ def eager_one_f_one_b(instance: Instance) -> Schedule:
 
     Between a forward and the moment the next stage needs it lies another op, so that communication up to that op's
     time costs nothing. Stage s holds min(m, 2(p − s) − 1) microbatches.
-    Source: arXiv 2211.05322, section 4 (eager-1F1B); PyTorch's Interleaved 1F1B has this warm-up at one chunk per rank.
+    Source: arXiv 2211.05322 (eager-1F1B); PyTorch's Interleaved 1F1B has this warm-up at one chunk per rank.
     Precondition: one stage per rank; any m.
     """
     require("eager-1f1b", need_one_chunk(instance))
@@ -49,7 +49,7 @@ def eager_one_f_one_b(instance: Instance) -> Schedule:
 ONE_F_ONE_B = Family(
     name="1f1b",
     summary="one forward, one backward in turn, with a flush (PipeDream-Flush, DAPPLE)",
-    reference="arXiv 2006.09503, section 3.2; arXiv 2007.01045, section 3.2",
+    reference="arXiv 2006.09503, section 3.2; arXiv 2007.01045",
     order=one_f_one_b,
     why_not=need_one_chunk,
     placement=linear_only,
@@ -58,7 +58,7 @@ ONE_F_ONE_B = Family(
 EAGER_ONE_F_ONE_B = Family(
     name="eager-1f1b",
     summary="1F1B with twice the warm-up, which hides communication for more memory",
-    reference="arXiv 2211.05322, section 4",
+    reference="arXiv 2211.05322",
     order=eager_one_f_one_b,
     why_not=need_one_chunk,
     placement=linear_only,

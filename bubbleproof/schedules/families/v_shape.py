@@ -169,7 +169,7 @@ def v_half(instance: Instance) -> Schedule:
     At F = B = W = 1 per chunk, no communication and m ≥ 2p, makespan and span are 6m + 3p − 7 for even p ≥ 4 and
     6m + 3p − 4 for odd p ≥ 3. The bubble does not grow with m while W + 2B ≥ 2F and W + 2F ≥ 2B. The order is made for
     unit times and does not adapt to others.
-    Source: arXiv 2405.15362, sections 3 and 4 (building blocks, lifespans, V-Half). The places of the ops in the block
+    Source: arXiv 2405.15362 (building blocks, lifespans, V-Half). The places of the ops in the block
     are chosen here, within the paper's rules (offsets of F and B of a chunk that add up to 3, no collision): the
     values equal those of the authors' greedy generator at p = 4, 8 and 12.
     Preconditions: a vee placement, split backward; any m.
@@ -186,7 +186,7 @@ def v_min(instance: Instance) -> Schedule:
     At F = B = W = 1 per chunk, no communication and m ≥ 2p, makespan and span are 6m + 4p − 7, 6m + 4p − 5 or
     6m + 4p − 9 for p ≡ 0, 1 or 2 (mod 3), p ≥ 3. Where F, B and W differ the bubble grows with m. The order is made
     for unit times and does not adapt to others.
-    Source: arXiv 2405.15362, sections 3 and 4 (building blocks, lifespans, V-Min: all offsets 1). The waits at the
+    Source: arXiv 2405.15362 (building blocks, lifespans, V-Min: all offsets 1). The waits at the
     turns are chosen here, as short as they can be without collision. The values equal those of the authors' greedy
     generator at p = 4 and 12; at p = 8 the makespan is 4 less (119 and 215 against 123 and 219 for m = 16 and 32) at
     the same peak of 8 chunks, which is what their adaptive search finds there.
@@ -201,7 +201,7 @@ def v_min(instance: Instance) -> Schedule:
 V_HALF = Family(
     name="v-half",
     summary="a vee with half the activation memory of 1F1B",
-    reference="arXiv 2405.15362, section 4",
+    reference="arXiv 2405.15362",
     order=v_half,
     why_not=why_no_split_vee,
     placement=vee_placement,
@@ -212,7 +212,7 @@ V_HALF = Family(
 V_MIN = Family(
     name="v-min",
     summary="a vee with a third of the activation memory of 1F1B, and a larger bubble",
-    reference="arXiv 2405.15362, section 4",
+    reference="arXiv 2405.15362",
     order=v_min,
     why_not=why_no_split_vee,
     placement=vee_placement,

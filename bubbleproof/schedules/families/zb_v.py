@@ -18,9 +18,9 @@ def vee_placement(ranks: int, chunks: int) -> Placement:
 
 def why_no_split_vee(instance: Instance) -> Reason:
     """The preconditions of the families on a vee that run B and W apart."""
-    return need_placement(
-        instance, vee_placement, "a vee placement (stages r and 2p − 1 − r on rank r)"
-    ) or need_split(instance)
+    return need_placement(instance, vee_placement, "a vee placement (stages r and 2p − 1 − r on rank r)") or need_split(
+        instance
+    )
 
 
 class _Row:
@@ -76,8 +76,8 @@ def zb_v(instance: Instance) -> Schedule:
     With f the time of one op of one chunk, F = B = W = f, no communication and m ≥ 2p − 1: the span is 6mf (no bubble),
     the makespan 6mf + (p − 1)f, and every rank holds 2p chunk activations, as much as rank 0 of 1F1B. The order does
     not adapt to other times, under which bubbles appear.
-    Source: arXiv 2401.10241, section 6 and Fig. 5; PyTorch's ZBVZeroBubble runs the same order.
-    Preconditions: a vee placement, split backward; any m (fewer than 2p − 1 run the order with the later ones left out).
+    Source: arXiv 2401.10241, section 6; PyTorch's ZBVZeroBubble runs the same order.
+    Preconditions: a vee placement, split backward; any m (below 2p − 1 the pattern is cut short).
     """
     require("zb-v", why_no_split_vee(instance))
     p = instance.ranks

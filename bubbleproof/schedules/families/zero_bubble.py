@@ -41,7 +41,7 @@ def zb_h1(instance: Instance) -> Schedule:
 
     Makespan and span are m(F + B + W) + (p − 1)(F + B − W) for m ≥ p, W ≤ min(F, B) and no communication. Stage s
     holds (p − s) M_B + s M_W, where M_B is what a microbatch holds until its B and M_W what it holds until its W.
-    Source: arXiv 2401.10241, section 2.3 and Fig. 2 (top), Table 2.
+    Source: arXiv 2401.10241, section 2 and Table 2.
     Preconditions: one stage per rank, split backward; any m (the formula needs m ≥ p).
     """
     require("zb-h1", _why_not(instance))
@@ -55,7 +55,7 @@ def zb_h2(instance: Instance) -> Schedule:
     Stage s runs each W 2s microbatches late, so that all ranks idle equally little and end in the order in which they
     began: the picture is a parallelogram. The span is m(F + B + W) + (p − 1)(F + B − 2W + 2c) for m ≥ 2p − 1,
     W ≤ min(F, B) and small communication c; stage s holds (2(p − s) − 1) M_B + 2s M_W.
-    Source: arXiv 2401.10241, section 2.3 and Fig. 2 (bottom), Table 2; the paper publishes no order, so the place of
+    Source: arXiv 2401.10241, section 2 and Table 2; the paper publishes no order, so the place of
     each W follows from its memory column. It counts on steps that no barrier synchronises (its section 4).
     Preconditions: one stage per rank, split backward; any m (the formula needs m ≥ 2p − 1).
     """
@@ -67,7 +67,7 @@ def zb_h2(instance: Instance) -> Schedule:
 ZB_H1 = Family(
     name="zb-h1",
     summary="1F1B with late weight gradients: a third of its bubble at the same memory",
-    reference="arXiv 2401.10241, section 2.3 and Table 2",
+    reference="arXiv 2401.10241, section 2 and Table 2",
     order=zb_h1,
     why_not=_why_not,
     placement=linear_only,
@@ -77,7 +77,7 @@ ZB_H1 = Family(
 ZB_H2 = Family(
     name="zb-h2",
     summary="late weight gradients and twice the warm-up: no bubble at equal times, twice the memory",
-    reference="arXiv 2401.10241, section 2.3 and Table 2",
+    reference="arXiv 2401.10241, section 2 and Table 2",
     order=zb_h2,
     why_not=_why_not,
     placement=linear_only,
