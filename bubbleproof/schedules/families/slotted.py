@@ -80,10 +80,11 @@ def hanayo(instance: Instance) -> Schedule:
     """Hanayo with w waves: Chimera's picture folded onto half the ranks, so that no weights are doubled.
 
     With f and b the times of F and BW of one chunk and no communication the makespan is
-    2wp(f + b) + 2(p − 1) max(f, b): with chunks 1/(2w) as long, the bubble shrinks as 1/w. Stage r of rank r runs p − r forwards before the wave comes back.
-    Source: arXiv 2308.15762 (waves as a transformation of Chimera). The order is derived from that
-    transformation; an independent implementation (the elf pipeline library) has the same one for m = p. For other m
-    implementations differ and this family is not defined.
+    2wp(f + b) + 2(p − 1) max(f, b); chunks are 1/(2w) as long, so the bubble shrinks as 1/w. Rank r runs p − r forwards
+    before the first wave comes back.
+    Source: arXiv 2308.15762 (waves as a transformation of Chimera). The order is derived from that transformation; an
+    independent implementation (the elf pipeline library) has the same one for m = p. For other m implementations
+    differ, and this family is not defined.
     Preconditions: a wave placement with 2w chunks per rank (a vee for w = 1), m = p.
     """
     require("hanayo", _why_not_hanayo(instance))
