@@ -121,9 +121,17 @@ def _solution(search: Search, stopped: Literal["proved", "effort", "time", "inte
 
 
 def _judge(schedule: Schedule, instance: Instance, timeline: Timeline) -> None:
-    for rank, peak in enumerate(timeline.peaks):
-        if instance.memory.cap is not None and peak.memory > instance.memory.cap[rank]:
-            raise InternalError(f"the solver's schedule takes {peak.memory} on rank {rank}, above the cap")
+    from bubbleproof.verify import Verdict, verify
+
+    claims = {
+        "makespan": timeline.makespan,
+        "span": timeline.span,
+        "peak": [peak.memory for peak in timeline.peaks],
+    }
+    report = verify(schedule, instance, timeline=timeline.starts, claims=claims)
+    if report.verdict is not Verdict.PROVED:
+        first = report.violations[0] if report.violations else report.verdict
+        raise InternalError(f"the judge refuses the solver's schedule of {instance.name or 'the instance'}: {first}")
 
 
 def _level(search: Search, value: int) -> Level:

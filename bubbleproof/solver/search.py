@@ -162,6 +162,11 @@ class Search:
             self.bound, self.proof = bound, proof
             self.report(proof)
 
+    def refuted(self, length: int) -> None:
+        """CP-SAT found that no schedule without pairs and fused backwards has this length."""
+        if plain_is_best(self.instance):
+            self.raise_bound(length + 1, "cp-sat")
+
     @property
     def schedule(self) -> Schedule:
         """The best schedule so far."""

@@ -26,12 +26,28 @@ def _depths(flat: Flat, factor: int, extra: int) -> tuple[int, ...]:
     return tuple(max(1, factor * (stages - flat.stage[q]) + extra) for q in range(0, len(flat.rank), flat.width))
 
 
+def _fits(flat: Flat, extra: int) -> tuple[int, ...]:
+    """In-flight limits equal to the forwards that fit in before the first backward can be back, plus `extra`."""
+    width = flat.width
+    found = [0] * (len(flat.rank) // width)
+    for base in range(0, len(flat.rank), width):  # lines of a route in ascending order of stages
+        if flat.stage[base] < flat.instance.stages - 1:
+            continue
+        wait = flat.duration[base]
+        for queue in range(base, base - flat.instance.stages * width, -width):
+            if queue != base:
+                hop = flat.inputs[queue + width][0][1] + flat.inputs[queue + 1][1][1]
+                wait += flat.duration[queue] + flat.duration[queue + width + 1] + hop
+            found[queue // width] = max(1, wait // max(1, flat.duration[queue]) + extra)
+    return tuple(found)
+
+
 def grid(flat: Flat) -> Iterator[Knobs]:
     """Settings in the order in which to try them: the first dozen span what is usually good."""
     p = flat.ranks
     hold = (_UNLIMITED,) * p
-    depths: list[tuple[int, ...] | None] = [_depths(flat, 1, 0), _depths(flat, 2, 0), None, _depths(flat, 2, -1)]
-    depths += [_depths(flat, 1, 1), _depths(flat, 2, 1), _depths(flat, 3, 0), _depths(flat, 1, p // 2)]
+    depths: list[tuple[int, ...] | None] = [_depths(flat, 1, 0), _depths(flat, 2, 0), None, _fits(flat, 0)]
+    depths += [_depths(flat, 1, 1), _depths(flat, 2, -1), _fits(flat, 1), _depths(flat, 2, 1), _depths(flat, 3, 0), _depths(flat, 1, p // 2)]
     lates = (True, False) if len(flat.rank) > flat.width * p else (True,)
     for delay, fill in ((50, 0), (100, 50), (0, 100), (50, 50), (100, 100), (100, 0), (50, 90)):
         for late in lates:

@@ -1,0 +1,119 @@
+"""Variables of the model: one start per op, inside a window that follows from the dependencies alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ortools.sat.python import cp_model
+
+from bubbleproof.solver.flat import Flat
+
+__all__ = ["Variables", "add_variables", "heads", "tails"]
+
+
+@dataclass
+class Variables:
+    """The model of "is there a schedule of length at most `length`?" and its variables.
+
+    Parameters
+    ----------
+    start, op
+        For each queue and each of its ops: the start, and the interval that occupies the rank.
+    first
+        For the objective span: each rank's first start.
+    """
+
+    flat: Flat
+    length: int
+    model: cp_model.CpModel
+    start: list[list[cp_model.IntVar]] = field(default_factory=list)
+    op: list[list[cp_model.IntervalVar]] = field(default_factory=list)
+    first: list[cp_model.IntVar] = field(default_factory=list)
+    horizon: int = 0
+
+    def end(self, queue: int, k: int) -> cp_model.LinearExpr:
+        """End of an op, as an expression."""
+        return self.start[queue][k] + self.flat.duration[queue]
+
+
+def _topological(flat: Flat) -> list[int]:
+    """Queues such that, microbatch after microbatch, each op comes after its inputs."""
+    width, stages = flat.width, flat.instance.stages
+    found = []
+    for route in range(len(flat.microbatches)):
+        base = route * stages * width
+        found += [base + stage * width for stage in range(stages)]
+        for i in range(1, width):
+            found += [base + stage * width + i for stage in reversed(range(stages))]
+    return found
+
+
+def heads(flat: Flat) -> list[list[int]]:
+    """For each op the least time from the first start of all to its start.
+
+    Inputs, microbatch order, and what its own line must have run before: the k-th op of a kind comes after k + 1 ops of each
+    earlier kind and k of its own.
+    """
+    head = [[0] * n for n in flat.size]
+    width = flat.width
+    for queue in _topological(flat):
+        base = queue - queue % width
+        before = sum(flat.duration[base:queue])
+        for k in range(flat.size[queue]):
+            value = head[queue][k - 1] + flat.duration[queue] if k else 0
+            for source, delay in flat.inputs[queue]:
+                value = max(value, head[source][k] + flat.duration[source] + delay)
+            if queue != base:
+                value = max(value, head[base][0] + (k + 1) * before + k * flat.duration[queue])
+            head[queue][k] = value
+    return head
+
+
+def tails(flat: Flat, rank: int | None = None) -> list[list[int]]:
+    """For each op the least time from its end to the end of all ops, or to the last end of one rank.
+
+    Far below zero for ops after which nothing of that rank need come.
+    """
+    never = -(1 << 60)
+    tail = [[0 if rank is None or flat.rank[q] == rank else never] * n for q, n in enumerate(flat.size)]
+    width = flat.width
+    for queue in reversed(_topological(flat)):
+        base = queue - queue % width
+        after = sum(flat.duration[queue + 1 : base + width])
+        mine = rank is None or flat.rank[queue] == rank
+        size = flat.size[queue]
+        for k in reversed(range(size)):
+            value = tail[queue][k]
+            if k + 1 < size:
+                value = max(value, tail[queue][k + 1] + flat.duration[queue])
+            for target, delay in flat.outputs[queue]:
+                value = max(value, tail[target][k] + flat.duration[target] + delay)
+            if mine:
+                value = max(value, (size - k) * after + (size - k - 1) * flat.duration[queue])
+            tail[queue][k] = value
+    return tail
+
+
+def add_variables(flat: Flat, length: int) -> Variables | None:
+    """The starts and intervals of all ops; None if a window is empty, so that the length is impossible.
+
+    For the makespan all ops lie in [0, length]. For the span the first start of all is 0 and, because every rank both feeds
+    another and hears back from it within its own span, all ops lie in [0, 2 · length].
+    """
+    span = flat.instance.objective == "span"
+    horizon = 2 * length if span else length
+    v = Variables(flat, length, cp_model.CpModel(), horizon=horizon)
+    head, tail = heads(flat), tails(flat)
+    for queue, size in enumerate(flat.size):
+        duration, starts, intervals = flat.duration[queue], [], []
+        for k in range(size):
+            low = head[queue][k]
+            high = horizon - duration - (0 if span else tail[queue][k])
+            if low > high:
+                return None
+            start = v.model.new_int_var(low, high, f"{queue}_{k}")
+            starts.append(start)
+            intervals.append(v.model.new_fixed_size_interval_var(start, duration, f"i{queue}_{k}"))
+        v.start.append(starts)
+        v.op.append(intervals)
+    return v
