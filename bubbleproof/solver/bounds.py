@@ -89,22 +89,23 @@ class _Bounds:
             min([costs.F[s]] + [t[s] for t in (self.with_b, self.with_bw) if t is not None])
             for s in range(instance.stages)
         ]
+        used = [instance.route_of_microbatch.count(k) for k in range(len(placement.routes))]
+        routes = [route for n, route in zip(used, placement.routes, strict=True) if n]
+        ranks = range(instance.ranks)
+        self.held = [sorted({s for x in routes for s, r in enumerate(x) if r == rank}) for rank in ranks]
         none = 1 + max(*costs.F, *costs.B, *costs.BW)
         pairs = []
-        for held in placement.stages_of_rank:
-            least_b = none if self.with_b is None else min(self.with_b[s] for s in held)
-            least_bw = none if self.with_bw is None else min(self.with_bw[s] for s in held)
+        for held in self.held:
+            least_b = none if self.with_b is None else min([none, *(self.with_b[s] for s in held)])
+            least_bw = none if self.with_bw is None else min([none, *(self.with_bw[s] for s in held)])
             pairs.append([min(least_b, least_bw), least_b, least_bw])
-        used = [instance.route_of_microbatch.count(k) for k in range(len(placement.routes))]
         self.counts = [n for n in used if n]
-        self.routes = [
-            _Route(instance, route, forward, pairs) for n, route in zip(used, placement.routes, strict=True) if n
-        ]
-        self.ranks = {r: self._rank(r) for r in range(instance.ranks) if any(r in x.first for x in self.routes)}
+        self.routes = [_Route(instance, route, forward, pairs) for route in routes]
+        self.ranks = {r: self._rank(r) for r in ranks if self.held[r]}
 
     def _rank(self, rank: int) -> _Rank:
         costs, memory = self.instance.costs, self.instance.memory
-        held = self.instance.placement.stages_of_rank[rank]
+        held = self.held[rank]
         plain = {}
         for s in held:
             b = min(costs.B[s], costs.BW[s]) if costs.split else costs.BW[s]
@@ -227,6 +228,8 @@ class _Bounds:
             for c, route in zip(x.chunks, self._routes_of(rank), strict=True):
                 trip = route.start[c.stage] - route.up[c.stage]
                 area += c.n * (c.a * (trip + c.b) + c.q * c.w)
+            if not area:
+                continue
             for via, head, _ in self.vias(rank):
                 if via in (-1, rank):
                     yield self._certificate("residence", head + -(-area // (x.room // unit * unit)), rank, via)

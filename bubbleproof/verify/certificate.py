@@ -114,7 +114,7 @@ def _arrival(step: Step, certificate: Certificate) -> dict[str, int]:
     if len(step.routes) != 1:
         raise Refused("the rule needs a single route")
     shares, room, route = step.shares(rank), step.room(rank), step.routes[0][1]
-    first, *others = step.held[rank]
+    first, *others = [s for s, _, _ in step.chunks(rank)]
     x = shares[first]
     started = step.m if room is None or not x.a else min(step.m, room // x.a)
     later = started
@@ -221,4 +221,7 @@ def _parts(instance: Instance, certificate: Certificate) -> dict[str, int]:
         raise Refused("a rank is named by every rule but chain")
     if certificate.windows and certificate.rule != "window":
         raise Refused("only the rule window counts windows")
-    return _ARGUMENTS[certificate.rule](Step(instance), certificate)
+    step = Step(instance)
+    if rank >= 0 and not step.held[rank]:
+        raise Refused(f"no microbatch passes rank {rank}")
+    return _ARGUMENTS[certificate.rule](step, certificate)

@@ -32,10 +32,11 @@ class Step:
 
     def __init__(self, instance: Instance) -> None:
         self.m, self.costs, self.memory = instance.microbatches, instance.costs, instance.memory
-        self.held = instance.placement.stages_of_rank
         self.one_chunk = instance.placement.one_chunk
         count = [instance.route_of_microbatch.count(k) for k in range(len(instance.placement.routes))]
         self.routes = [(n, route) for n, route in zip(count, instance.placement.routes, strict=True) if n]
+        ranks = range(instance.ranks)
+        self.held = [sorted({s for _, x in self.routes for s, r in enumerate(x) if r == rank}) for rank in ranks]
 
     def pair_times(self, stage: int) -> list[tuple[int, bool]]:
         """(duration, whether its backward is fused) of the pairs with the forward of this stage that save time."""
@@ -80,10 +81,7 @@ class Step:
 
     def chunks(self, rank: int) -> list[tuple[int, int, tuple[int, ...]]]:
         """(stage, number of microbatches, route) of everything that a rank runs."""
-        found = [(s, n, route) for n, route in self.routes for s, r in enumerate(route) if r == rank]
-        if not found:
-            raise Refused(f"no microbatch passes rank {rank}")
-        return found
+        return [(s, n, route) for n, route in self.routes for s, r in enumerate(route) if r == rank]
 
     def room(self, rank: int) -> int | None:
         """The cap less the static part; None without a cap, and if a W takes memory (then nothing can be counted)."""
