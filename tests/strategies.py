@@ -97,12 +97,10 @@ def schedules(draw, instance: Instance, pairs: bool = True, fused: bool = True) 
         order = orders[instance.rank_of(op.stage, op.microbatch)]
         order.append(op)
         ready.extend(_unlocked(op, instance, split))
-    if pairs and instance.costs.overlap_BW is not None or pairs and instance.costs.overlap_B is not None:
-        orders = [_paired(draw, order) for order in orders]
-        schedule = Schedule.of(orders)
+    if pairs and draw(st.booleans()):
+        schedule = Schedule.of([_paired(draw, order) for order in orders])
         if _runs(schedule, instance):
             return schedule
-        orders = [[op for slot in order for op in ((slot,) if isinstance(slot, Op) else slot)] for order in orders]
     return Schedule.of(orders)
 
 

@@ -66,6 +66,8 @@ class Case:
         self.instance = instance
         self.timeline = timeline
         self.claims = claims or {}
+        self._stages = instance.stages
+        self._microbatches = instance.microbatches
 
     @property
     def same_ranks(self) -> bool:
@@ -74,11 +76,7 @@ class Case:
 
     def known(self, op: Op) -> bool:
         """Whether the instance has such an op at all."""
-        return (
-            op.kind in KINDS
-            and 0 <= op.stage < self.instance.stages
-            and 0 <= op.microbatch < self.instance.microbatches
-        )
+        return op.kind in KINDS and 0 <= op.stage < self._stages and 0 <= op.microbatch < self._microbatches
 
     def home(self, op: Op) -> int:
         """The rank on which an op of the instance belongs."""
@@ -100,8 +98,8 @@ class Case:
 
     def cells(self) -> Iterator[tuple[int, int]]:
         """Every (stage, microbatch)."""
-        for microbatch in range(self.instance.microbatches):
-            for stage in range(self.instance.stages):
+        for microbatch in range(self._microbatches):
+            for stage in range(self._stages):
                 yield stage, microbatch
 
     def forms(self, stage: int, microbatch: int) -> tuple[str, ...]:
@@ -148,7 +146,7 @@ class Case:
 
     def needs(self) -> Iterator[Need]:
         """Every dependency between two ops that are there, each on its own rank."""
-        last_stage = self.instance.stages - 1
+        last_stage = self._stages - 1
         for (letter, stage, microbatch), (_, (op, at)) in self._units.items():
             inputs: list[Unit] = []
             if letter == "F" and stage > 0:
@@ -165,18 +163,27 @@ class Case:
                     yield Need(op, at, needed, source)
 
     @cached_property
-    def inverted(self) -> tuple[Need, ...]:
-        """Dependencies against the order of one rank; the members of one pair do not count."""
-        return tuple(n for n in self.needs() if n.at.rank == n.source.rank and n.at.position < n.source.position)
-
-    @cached_property
-    def waits(self) -> list[list[list[Need]]]:
-        """For each rank and position the needs that another rank serves."""
+    def _sorted_needs(self) -> tuple[tuple[Need, ...], list[list[list[Need]]]]:
+        """`inverted` and `waits`, in one pass."""
+        inverted: list[Need] = []
         waits: list[list[list[Need]]] = [[[] for _ in order] for order in self.schedule.orders]
         for need in self.needs():
-            if need.at.rank != need.source.rank:
-                waits[need.at.rank][need.at.position].append(need)
-        return waits
+            (rank, position), (source_rank, source_position) = need.at, need.source
+            if rank != source_rank:
+                waits[rank][position].append(need)
+            elif position < source_position:
+                inverted.append(need)
+        return tuple(inverted), waits
+
+    @property
+    def inverted(self) -> tuple[Need, ...]:
+        """Dependencies against the order of one rank; the members of one pair do not count."""
+        return self._sorted_needs[0]
+
+    @property
+    def waits(self) -> list[list[list[Need]]]:
+        """For each rank and position the needs that another rank serves."""
+        return self._sorted_needs[1]
 
     def duration(self, slot: Slot) -> int:
         """How long a slot lasts; 0 if it holds an op that the instance does not have."""
