@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from bubbleproof.cli.output import figure, lay_out, table
 
 if TYPE_CHECKING:
-    from bubbleproof.schedules.instance import Instance
+    from bubbleproof.schedules.instance import Instance, Objective
     from bubbleproof.schedules.schedule import Schedule
     from bubbleproof.schedules.timeline import Timeline
 
@@ -44,7 +44,7 @@ def describe_instance(instance: Instance) -> str:
     )
 
 
-def bubbles(timeline: Timeline, of: str) -> str:
+def bubbles(timeline: Timeline, of: Objective) -> str:
     """Both bubbles of the makespan or the span, each with its denominator."""
     from bubbleproof.schedules.draw.scale import percent
 

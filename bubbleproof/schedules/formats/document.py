@@ -87,7 +87,7 @@ class InstanceDocument(msgspec.Struct, forbid_unknown_fields=True, omit_defaults
     cost: CostTable
     name: str = ""
     objective: Objective = "makespan"
-    units: UnitsTable = msgspec.field(default_factory=UnitsTable)
+    units: UnitsTable | None = None
     memory: MemoryTable = msgspec.field(default_factory=MemoryTable)
 
 
@@ -200,20 +200,21 @@ def instance_of(document: InstanceDocument, where: str) -> Instance:
     """
     if document.format != INSTANCE_FORMAT:
         raise FormatError(f"{where}: format = {_short(document.format)!r}; this version reads {INSTANCE_FORMAT!r}")
+    units = document.units or UnitsTable()
     for key, text in (
         ("name", document.name),
-        ("units.time", document.units.time),
-        ("units.memory", document.units.memory),
+        ("units.time", units.time),
+        ("units.memory", units.memory),
     ):
         if not text.isprintable():
             raise FormatError(f"{where}: {key} = {text[:40]!r}: control characters are not allowed")
     try:
-        return _build(document)
+        return _build(document, Units(units.time, units.memory))
     except InstanceError as error:
         raise InstanceError(f"{where}: {error}") from error
 
 
-def _build(document: InstanceDocument) -> Instance:
+def _build(document: InstanceDocument, units: Units) -> Instance:
     cost, memory = document.cost, document.memory
     placement = _placement(document.placement)
     comm = cost.comm if isinstance(cost.comm, int) else {_edge(key): value for key, value in cost.comm.items()}
@@ -246,7 +247,7 @@ def _build(document: InstanceDocument) -> Instance:
         figures,
         document.objective,
         document.name,
-        Units(document.units.time, document.units.memory),
+        units,
         _routes(document.placement.route_of_microbatch, document.microbatches, len(placement.routes)),
     )
 
@@ -317,7 +318,7 @@ def instance_document(instance: Instance) -> InstanceDocument:
         ),
         name=instance.name,
         objective=instance.objective,
-        units=UnitsTable(instance.units.time, instance.units.memory),
+        units=None if instance.units == Units() else UnitsTable(instance.units.time, instance.units.memory),
         memory=MemoryTable(
             F=_shortest(memory.F),
             B=_shortest(memory.B),
@@ -353,9 +354,5 @@ def _comm(costs: Costs, ranks: int) -> int | dict[str, int]:
     edges = dict(costs.comm)
     if costs.default_comm:  # only the pairs that are named in a table may differ from 0, so the rest is named too
         edges = {(a, b): costs.message(a, b) for a in range(ranks) for b in range(ranks) if a != b}
-    # an edge that is equal both ways is written once
-    return {
-        f"{a}-{b}": value
-        for (a, b), value in sorted(edges.items())
-        if not (a > b and edges.get((b, a)) == value) and not (value == 0 and edges.get((b, a), 0) == 0)
-    }
+    # an edge that is equal both ways is written once; reading completes it
+    return {f"{a}-{b}": value for (a, b), value in sorted(edges.items()) if not (a > b and edges.get((b, a)) == value)}

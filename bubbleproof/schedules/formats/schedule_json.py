@@ -83,8 +83,17 @@ def loads(text: str, where: str = "schedule") -> Document:
     instance = instance_of(document.instance, f"{where}: instance")
     if not document.name.isprintable():
         raise FormatError(f"{where}: name = {document.name[:40]!r}: control characters are not allowed")
+    _check_record(document.record, where)
     schedule = Schedule.of(_orders(document.orders, where), document.name)
     return Document(schedule, instance, _starts(document, where), document.record)
+
+
+def _check_record(record: dict[str, Any] | None, where: str) -> None:
+    """Refuse what could be read and never be written again: such as half characters."""
+    try:
+        msgspec.json.encode(record)
+    except ValueError as error:
+        raise FormatError(f"{where}: record: {error}") from error
 
 
 def _orders(rows: list[list[str]], where: str) -> list[list[Slot]]:

@@ -1,0 +1,41 @@
+"""The table of formats: every entry leads to a function that exists, and names are told from suffixes."""
+
+from pathlib import Path
+
+import pytest
+
+from bubbleproof.schedules.costs import Costs, Memory
+from bubbleproof.schedules.errors import FormatError
+from bubbleproof.schedules.formats import FORMATS, format_named, guess_format
+from bubbleproof.schedules.instance import Instance
+from bubbleproof.schedules.placement import linear
+from bubbleproof.schedules.schedule import Schedule
+from bubbleproof.schedules.timeline import replay
+
+
+@pytest.mark.parametrize("entry", FORMATS.values(), ids=lambda entry: entry.name)
+def test_every_format_writes_a_small_schedule(entry):
+    instance = Instance(linear(1), 1, Costs.make(1, F=1, B=1), Memory.make(1, 1))
+    text = entry.writer()(replay(Schedule.parse(["0F0 0BW0"]), instance))
+    assert "F" in text
+    assert text.endswith("\n")
+
+
+def test_what_can_be_read_gives_the_schedule_back():
+    assert format_named("torch-csv").reader()("0F0,0B0\n", "f") == Schedule.parse(["0F0 0BW0"])
+    with pytest.raises(FormatError, match="nothing can be imported from svg"):
+        format_named("svg").reader()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("a.json", "json"), ("a.trace.json", "perfetto"), ("A.CSV", "torch-csv"), ("a.svg", "svg"), ("a.txt", None)],
+)
+def test_the_longest_suffix_tells_the_format(name, expected):
+    found = guess_format(Path(name))
+    assert (found and found.name) == expected
+
+
+def test_an_unknown_format_is_refused_with_the_known_ones():
+    with pytest.raises(FormatError, match="no format 'yaml'; there are json, torch-csv"):
+        format_named("yaml")
