@@ -106,24 +106,34 @@ def _row(name: str, schedule: Schedule, instance: Instance) -> _Row:
         return _Row(name, None, None, str(error))
 
 
-def _fits(timeline: Timeline) -> str:
-    """Whether the peaks stay under the caps, and if not by how much the worst rank does not."""
+def _excess(timeline: Timeline) -> str:
+    """By how much the worst rank is above its cap, in words; empty if every rank stays below."""
     from bubbleproof.cli.output import figure
 
     cap, unit = timeline.instance.memory.cap, timeline.instance.units.memory
     if cap is None:
-        return "no cap"
+        return ""
     worst = max(range(len(cap)), key=lambda rank: timeline.peaks[rank].memory - cap[rank])
     peak = timeline.peaks[worst].memory
     if peak <= cap[worst]:
-        return "yes"
-    return f"no: rank {worst} needs {figure(peak, unit)}, cap {figure(cap[worst], unit)}"
+        return ""
+    return f"needs {figure(peak, unit)} on rank {worst}, cap {figure(cap[worst], unit)}"
 
 
 def _rank(row: _Row, timeline: Timeline) -> tuple[bool, int, str]:
     """What fits comes first, then what is faster."""
     value = row.makespan if timeline.instance.objective == "makespan" else timeline.span
-    return _fits(timeline).startswith("no:"), value or 0, row.name
+    return bool(_excess(timeline)), value or 0, row.name
+
+
+def _cap(instance: Instance) -> str:
+    from bubbleproof.cli.output import figure
+
+    caps = set(instance.memory.cap or ())
+    if not caps:
+        return "no cap"
+    low, high = figure(min(caps)), figure(max(caps), instance.units.memory)
+    return f"cap {high}" if len(caps) == 1 else f"caps {low} to {high}"
 
 
 def _text(instance: Instance, files: list[_Row], families: list[_Row], *, explicit: bool) -> str:
@@ -144,28 +154,29 @@ def _text(instance: Instance, files: list[_Row], families: list[_Row], *, explic
                 percent(timeline.bubble("step", instance.objective)),
                 percent(timeline.bubble("compute", instance.objective)),
                 figure(max(peak.memory for peak in timeline.peaks)),
-                _fits(timeline),
+                "yes" if not _excess(timeline) else "no",
             ]
         )
     head = [
-        "schedule",
-        f"makespan{f' [{time}]' if time != '1' else ''}",
-        f"span{f' [{time}]' if time != '1' else ''}",
-        "bubble/step",
-        "bubble/compute",
-        f"peak{f' [{memory}]' if memory != '1' else ''}",
-        "fits the cap",
+        "schedule\n",
+        f"makespan\n{time if time != '1' else ''}",
+        f"span\n{time if time != '1' else ''}",
+        "bubble\n/step",
+        "bubble\n/compute",
+        f"peak\n{memory if memory != '1' else ''}",
+        "fits\n",
     ]
     text = f"{instance.name or 'instance'}: {describe_instance(instance)}\n"
-    text += f"bubbles are those of the {instance.objective}, the objective\n\n"
+    text += f"bubbles are those of the {instance.objective}, the objective; {_cap(instance)}\n\n"
     text += table(head, rows, left=(0, 6), indent="") if rows else "nothing to compare\n"
+    text += "".join(f"\n{row.name} {_excess(timeline)}" for row, timeline in shown if _excess(timeline))
     refused = [row for row in files if row.timeline is None]
     missing = [row for row in families if row.timeline is None]
     text += "".join(f"\n{row.name} cannot run on this instance: {row.reason}" for row in refused)
     if missing and explicit:
         text += "".join(f"\n{row.name} {row.reason}" for row in missing)
     elif missing:
-        text += f"\nnot built here: {', '.join(row.name for row in missing)} (name them in --families to see why)"
+        text += f"\nnot built here: {', '.join(row.name for row in missing)}\n(name one with --families to see why)"
     return text.rstrip() + "\n"
 
 
@@ -176,4 +187,4 @@ def _json(row: _Row) -> dict[str, Any]:
         return {"name": row.name, "error": row.reason}
     figures = as_json(row.timeline)
     del figures["critical_path"]
-    return {"name": row.name, **figures, "makespan": row.makespan, "fits": _fits(row.timeline)}
+    return {"name": row.name, **figures, "makespan": row.makespan, "excess": _excess(row.timeline)}

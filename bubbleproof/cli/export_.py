@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     if refused(arguments.file, loaded.schedule, loaded.instance):
         return 1
     for note in loaded.notes:
-        log(f"inferred: {note}")
+        log(note)
     text = format_named(arguments.to).writer()(timed(loaded.schedule, loaded.instance))
     if arguments.output:
         write_atomic(Path(arguments.output), text)

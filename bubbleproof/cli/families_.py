@@ -67,7 +67,7 @@ def _build(arguments: argparse.Namespace) -> int:
         return 0
     text = f"{family.name}: {family.summary}\nreference: {family.reference}\n"
     text += f"on {describe_instance(loaded.instance)}\n"
-    text += "".join(f"assumed: {note}\n" for note in loaded.notes) + "\n"
+    text += "".join(f"{note}\n" for note in loaded.notes) + "\n"
     width = arguments.width or terminal_width()
     text += render(timeline, width, colour=use_colour(arguments.color), unicode=unicode_ok())
     emit(text + "\n" + summary(timeline))
@@ -112,7 +112,9 @@ def built(name: str, arguments: argparse.Namespace) -> Loaded:
     memory = Memory.make(placement.stages, placement.ranks, cap=arguments.cap)
     instance = Instance(placement, arguments.microbatches or 8, costs, memory)
     shown = ", ".join(f"{key} = {value}" for key, value in table.items())
-    notes = () if arguments.cost else (f"costs {shown}; an activation counts 1 and is freed by the last backward op",)
+    notes = (
+        () if arguments.cost else (f"assumed: costs {shown}; an activation counts 1 and the last backward op frees it",)
+    )
     return Loaded(family.build(instance), instance, None, None, notes)
 
 

@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     document = Document(loaded.schedule, loaded.instance)
     for note in loaded.notes:
-        log(f"inferred: {note}")
+        log(note)
     if arguments.output:
         save(Path(arguments.output), document)
         if arguments.json:

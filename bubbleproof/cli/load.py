@@ -76,7 +76,13 @@ def _from_json(path: str, arguments: argparse.Namespace) -> Loaded:
         other = load_instance(given)
         _check(path, other, arguments)
         if other != instance:
-            return Loaded(document.schedule, other, None, None, (f"the instance {given}, not the one in the file",))
+            return Loaded(
+                document.schedule,
+                other,
+                None,
+                None,
+                (f"given: the instance {given} instead of the one in the file; its claims are not checked",),
+            )
     if getattr(arguments, "cost", None) is not None:
         raise FormatError(f"{path}: the file has its own costs; use --instance to judge it under others")
     _check(path, instance, arguments)
@@ -113,7 +119,7 @@ def _from_csv(path: str, name: str, arguments: argparse.Namespace) -> Loaded:
             raise FormatError(f"{path}: --cost and --instance both give costs; give one of them")
         instance = load_instance(given)
         _check(path, instance, arguments)
-        return Loaded(schedule, instance, None, None, (f"the instance {given}",))
+        return Loaded(schedule, instance, None, None, (f"given: the instance {given}",))
     inferred = infer_instance(
         schedule,
         path,

@@ -24,6 +24,7 @@ __all__ = [
     "terminal_width",
     "unicode_ok",
     "use_colour",
+    "wrapped",
 ]
 
 
@@ -96,8 +97,13 @@ def ratio(value: Fraction | int, digits: int = 3) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,), indent: str = "  ") -> str:
-    """A table of text: columns as wide as their widest entry, right-aligned but for those in `left`."""
-    lines = [head, *rows]
+    """A table of text: columns as wide as their widest entry, right-aligned but for those in `left`.
+
+    A line break in an entry of `head` puts the rest on a second line.
+    """
+    depth = max(entry.count("\n") for entry in head) + 1
+    split = [[*entry.split("\n"), *[""] * depth][:depth] for entry in head]
+    lines = [*([entry[level] for entry in split] for level in range(depth)), *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     out = []
     for line in lines:
@@ -107,6 +113,16 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int
         ]
         out.append((indent + "  ".join(cells)).rstrip())
     return "\n".join(out) + "\n"
+
+
+def wrapped(text: str, indent: str = "") -> str:
+    """One paragraph, broken to the window on a terminal; in a file it stays one line."""
+    if not sys.stdout.isatty():
+        return f"{indent}{text}\n"
+    import textwrap
+
+    width = max(60, terminal_width())
+    return textwrap.fill(text, width, initial_indent=indent, subsequent_indent=f"{indent}  ") + "\n"
 
 
 def lay_out(pairs: Sequence[tuple[str, str]]) -> str:

@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     name = loaded.schedule.name or Path(arguments.what).name
     text = f"{name}: {describe_instance(loaded.instance)}\n"
-    text += "".join(f"inferred: {note}\n" for note in loaded.notes) + "\n"
+    text += "".join(f"{note}\n" for note in loaded.notes) + "\n"
     if arguments.svg:
         text += f"picture written to {arguments.svg}\n\n"
     else:

@@ -183,41 +183,36 @@ def _peaks(instance: Instance, record: Record) -> str:
     from bubbleproof.cli.output import figure
 
     unit, cap = instance.units.memory, instance.memory.cap
-    if len(set(record.peak)) == 1:
-        text = f"{figure(record.peak[0], unit)} on every rank"
-    else:
-        shown = ", ".join(map(figure, record.peak[:16])) + (", …" if len(record.peak) > 16 else "")
-        text = f"{shown} {unit if unit != '1' else ''}".rstrip() + " (rank 0 first)"
-    if cap is None:
-        return f"{text}; no cap"
-    return f"{text}; cap {figure(cap[0], unit) if len(set(cap)) == 1 else ', '.join(map(figure, cap[:16]))}"
+    slack = record.peak if cap is None else [peak - most for peak, most in zip(record.peak, cap, strict=True)]
+    worst = max(range(len(slack)), key=slack.__getitem__)
+    text = f"{figure(record.peak[worst], unit)} on rank {worst}"
+    return f"{text}; no cap" if cap is None else f"{text}, cap {figure(cap[worst], unit)}"
 
 
 def _families(instance: Instance, record: Record) -> str:
     from bubbleproof.cli.output import figure, ratio, table
 
-    built = sorted(
-        (f for f in record.families if f.value is not None), key=lambda f: (bool(f.reason), f.value or 0, f.name)
-    )
+    built = [family for family in record.families if family.value is not None]
     if not built:
         return "no published family can be built on this instance\n"
-    time, memory = instance.units.time, instance.units.memory
-    rows = [
+    built.sort(key=lambda family: (bool(family.reason), family.value or 0, family.name))
+    rows = [["this schedule", figure(record.value), "1.000", figure(max(record.peak)), "yes"]]
+    rows += [
         [
             family.name,
             figure(family.value),
             ratio(Fraction(family.value or 0, record.value) if record.value else 1),
             figure(family.peak),
-            "yes" if not family.reason else f"no: {family.reason}",
+            "no" if family.reason else "yes",
         ]
         for family in built
     ]
-    rows.insert(0, ["this schedule", figure(record.value), "1.000", figure(max(record.peak)), "yes"])
+    time, memory = instance.units.time, instance.units.memory
     head = [
-        "published families",
-        f"{record.objective}{f' [{time}]' if time != '1' else ''}",
-        "ratio",
-        f"peak{f' [{memory}]' if memory != '1' else ''}",
-        "fits the cap" if instance.memory.cap is not None else "counts",
+        "published families\nat the same cap",
+        f"{record.objective}\n{time if time != '1' else ''}",
+        "ratio\n",
+        f"peak\n{memory if memory != '1' else ''}",
+        "fits\n",
     ]
     return table(head, rows, left=(0, 4), indent="")

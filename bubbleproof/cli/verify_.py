@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from bubbleproof.cli import options
@@ -87,33 +88,37 @@ def _certificate(loaded: Loaded) -> dict[str, Any] | None:
 
 
 def _text(file: str, loaded: Loaded, report: Report, certificate: dict[str, Any] | None) -> str:
+    from bubbleproof.cli.output import wrapped
+
+    found = list(_findings(loaded, report, certificate))
+    found += loaded.notes
+    found += [f"assumed: {sentence}" for sentence in report.assumptions]
+    return f"{file}: {report.verdict.value}\n" + "".join(
+        wrapped(line, "  ") if not line.startswith(" ") else f"  {line}\n" for line in found
+    )
+
+
+def _findings(loaded: Loaded, report: Report, certificate: dict[str, Any] | None) -> Iterator[str]:
+    """The violations, or what was checked; then the figures. Lines of pictures begin with blanks."""
     from bubbleproof.cli.output import figure
 
-    instance, facts = loaded.instance, report.facts
-    lines = [f"{file}: {report.verdict.value}"]
+    facts, unit = report.facts, loaded.instance.units.time
     if not report.counts:
-        lines.append(f"  checked: {', '.join(report.rules)} on {facts.slots} slots of {instance.ranks} ranks")
+        rules = f"{len(report.rules)} rules, {report.rules[0]} to {report.rules[-1]}"
+        yield f"checked: {rules}, on {facts.slots} slots of {loaded.instance.ranks} ranks"
     for violation in report.violations:
-        lines.append(f"  {violation}")
-        picture = (violation.witness or {}).get("picture")
-        if picture:
-            lines += [f"      {line}" for line in str(picture).splitlines()]
+        yield str(violation)
+        for line in str((violation.witness or {}).get("picture") or "").splitlines():
+            yield f"    {line}"
     for rule, count in report.counts.items():
         listed = sum(violation.rule == rule for violation in report.violations)
         if count > listed:
-            lines.append(f"  {rule}: {count - listed} more")
+            yield f"{rule}: {count - listed} more"
     if facts.makespan is not None:
-        unit = instance.units.time
-        lines.append(
-            f"  makespan {figure(facts.makespan, unit)}, span {figure(facts.span, unit)}, ops as soon as possible"
-        )
+        yield f"ops as soon as possible: makespan {figure(facts.makespan, unit)}, span {figure(facts.span, unit)}"
     if facts.claimed_makespan is not None:
-        unit = instance.units.time
-        span = figure(facts.claimed_span, unit)
-        lines.append(f"  by the file's times: makespan {figure(facts.claimed_makespan, unit)}, span {span}")
+        claimed = f"makespan {figure(facts.claimed_makespan, unit)}, span {figure(facts.claimed_span, unit)}"
+        yield f"by the file's times: {claimed}"
     if certificate is not None:
         word = "holds" if certificate["accepted"] else "DOES NOT HOLD"
-        lines.append(f"  lower bound {figure(certificate['bound'])} in the record {word}: {certificate['reason']}")
-    lines += [f"  inferred: {note}" for note in loaded.notes]
-    lines += [f"  assumed: {sentence}" for sentence in report.assumptions]
-    return "\n".join(lines) + "\n"
+        yield f"the record's lower bound {figure(certificate['bound'], unit)} {word}: {certificate['reason']}"

@@ -80,7 +80,7 @@ def _summary(timeline: Timeline) -> str:
     unit = "" if instance.units.time == "1" else f" {instance.units.time}"
     return (
         f"{instance.ranks} ranks, {instance.stages} stages, {instance.microbatches} microbatches · "
-        f"makespan {timeline.makespan}{unit}, span {timeline.span}{unit} · "
+        f"makespan {timeline.makespan:,}{unit}, span {timeline.span:,}{unit} · "
         f"bubble/step {percent(timeline.bubble('step'))}, bubble/compute {percent(timeline.bubble('compute'))}"
     )
 
@@ -109,7 +109,7 @@ def _axis(timeline: Timeline, plot: int) -> Iterator[str]:
     for time in ticks(timeline.first_start, timeline.last_end, max(4, plot // 90)):
         x = _number(_LEFT + _x(timeline, time, plot))
         yield f'<line class="g" x1="{x}" y1="{_TOP - 2}" x2="{x}" y2="{bottom + 4}"/>'
-        yield f'<text class="t" x="{x}" y="{bottom + 18}">{time}</text>'
+        yield f'<text class="t" x="{x}" y="{bottom + 18}">{time:,}</text>'
     if unit != "1":
         yield f'<text class="s" x="{_LEFT + plot + 12}" y="{bottom + 18}">time in {escape(unit)}</text>'
 
@@ -125,7 +125,7 @@ def _row(timeline: Timeline, rank: int, plot: int) -> Iterator[str]:
     middle = y + _ROW // 2 + 4
     held = timeline.instance.placement.stages_of_rank[rank]
     cap = timeline.instance.memory.cap
-    peak = str(timeline.peaks[rank].memory) + (f" / {cap[rank]}" if cap is not None else "")
+    peak = f"{timeline.peaks[rank].memory:,}" + (f" / {cap[rank]:,}" if cap is not None else "")
     idle = percent(timeline.makespan - timeline.busy[rank], timeline.makespan)
     yield f'<text class="e" x="{_LEFT - 10}" y="{middle}">rank {rank}</text>'
     yield f'<rect class="r" x="{_LEFT}" y="{y}" width="{plot}" height="{_ROW}"/>'
@@ -149,8 +149,8 @@ def _cell(
         f'<rect class="o" x="{_number(left)}" y="{y}" width="{_number(size)}" height="{_ROW}" '
         f'fill="{_FILL[group][shade % 2]}"><title>{escape(_tooltip(slot, start, end))}</title></rect>'
     )
-    # a character of the label font is about 6.4 pixels wide
-    label = next((text for text in _labels(slot, len(held) > 1) if len(text) * 32 <= size * 5 - 10), None)
+    # a character of the label font is about 7 pixels wide
+    label = next((text for text in _labels(slot, len(held) > 1) if 7 * len(text) + 3 <= size), None)
     if label:
         yield f'<text class="l" x="{_number((left + right) / 2)}" y="{y + _ROW // 2 + 4}">{escape(label)}</text>'
 

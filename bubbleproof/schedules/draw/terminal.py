@@ -82,7 +82,7 @@ def render(
     margin = max(map(len, left))
     bubbles = [_idle_share(timeline, rank) for rank in range(timeline.instance.ranks)]
     peaks = [_peak(timeline, rank) for rank in range(timeline.instance.ranks)]
-    peak_head = "peak" if timeline.instance.memory.cap is None else "peak/cap"
+    peak_head = "peak/cap" if len(set(timeline.instance.memory.cap or ())) > 1 else "peak"
     bubble_width, peak_width = max(6, *map(len, bubbles)), max(len(peak_head), *map(len, peaks))
     columns = max(width, MIN_WIDTH) - margin - bubble_width - peak_width - 4
     if columns < 16:  # the figures leave no room for the picture; the picture goes first
@@ -117,9 +117,13 @@ def _idle_share(timeline: Timeline, rank: int) -> str:
 
 
 def _peak(timeline: Timeline, rank: int) -> str:
+    """The peak of a rank, marked if it is above the cap; with the cap where it differs between ranks."""
     cap = timeline.instance.memory.cap
     peak = timeline.peaks[rank].memory
-    return f"{peak}" if cap is None else f"{peak}/{cap[rank]}"
+    if cap is None:
+        return f"{peak:,}"
+    mark = "!" if peak > cap[rank] else ""
+    return f"{peak:,}{mark}" if len(set(cap)) == 1 else f"{peak:,}{mark}/{cap[rank]:,}"
 
 
 @dataclass(frozen=True)
@@ -245,7 +249,7 @@ def _axis(grid: _Grid, margin: int, unicode: bool) -> list[str]:
     rule, labels = [" "] * (grid.columns + 1), [" "] * (grid.columns + 16)
     free = 0
     for time in ticks(grid.low, grid.high, max(2, grid.columns // 12)):
-        column, text = grid.column(time), str(time)
+        column, text = grid.column(time), f"{time:,}"
         rule[column] = "|"
         place = max(0, min(column - len(text) // 2, grid.columns - len(text) + 1))
         if place >= free:
@@ -273,7 +277,7 @@ def _legend(timeline: Timeline, style: _Style, grid: _Grid, margin: int, width: 
         lines[-1] += f"{sample} {words}   "
         column += taken
     unit = timeline.instance.units.time
-    scale = f"one column = {round(Fraction(grid.high - grid.low, grid.columns))}" if not grid.per_unit else ""
+    scale = f"one column = {round(Fraction(grid.high - grid.low, grid.columns)):,}" if not grid.per_unit else ""
     if unit != "1":
         scale = f"{scale} {unit}" if scale else f"time in {unit}"
     if scale and column + len(scale) > width:

@@ -52,7 +52,7 @@ def infer_instance(
     if ranks is not None and ranks != schedule.ranks:
         raise FormatError(f"{where}: {schedule.ranks} ranks in the file, but {ranks} given")
     if ranks is None:
-        notes.append(f"{schedule.ranks} ranks, one for each line of the file")
+        notes.append(f"inferred: {schedule.ranks} ranks, one for each line of the file")
     if rank_of_stage is not None:
         if stages is not None and stages != len(rank_of_stage):
             raise FormatError(f"{where}: the placement given has {len(rank_of_stage)} stages, but {stages} given")
@@ -61,14 +61,16 @@ def infer_instance(
         route = _route(schedule, where, stages)
         placement = named_placement(route, schedule.ranks)
         shown = ",".join(map(str, route[:16])) + (",…" if len(route) > 16 else "")
-        notes.append(f"{len(route)} stages, {placement.kind} placement {shown}, from where the ops stand")
+        notes.append(f"inferred: {len(route)} stages, {placement.kind} placement {shown}, from where the ops stand")
     if microbatches is None:
         microbatches = 1 + max((op.microbatch for _, _, op in schedule.ops()), default=0)
-        notes.append(f"{microbatches} microbatches, one more than the highest number in the file")
+        notes.append(f"inferred: {microbatches} microbatches, one more than the highest number in the file")
     split = not schedule.kinds.isdisjoint({"B", "W"})
     made, note = _costs(placement.stages, split, costs)
     notes.append(note)
-    notes.append("no memory cap; an activation counts 1")
+    notes.append(
+        "assumed: no memory cap, unless one is given; an activation counts 1 and the last backward op frees it"
+    )
     memory = Memory.make(placement.stages, placement.ranks)
     return Inferred(Instance(placement, microbatches, made, memory, name=schedule.name), tuple(notes))
 
@@ -117,4 +119,4 @@ def _costs(stages: int, split: bool, given: Mapping[str, int] | None) -> tuple[C
     else:
         made = Costs.make(stages, F=forward, B=fused, comm=comm)
         text = f"F = {forward}, BW = {fused}, comm = {comm}; backwards are not split"
-    return made, f"{'assumed' if given is None else 'given'} costs {text}"
+    return made, f"{'assumed' if given is None else 'given'}: costs {text}"

@@ -23,7 +23,7 @@ def test_everything_inferred_is_said():
         "2 ranks",
         "2 stages, linear placement 0,1",
         "1 microbatches",
-        "assumed costs F = 1, BW = 2, comm = 0",
+        "assumed: costs F = 1, BW = 2, comm = 0",
     ):
         assert words in notes
 
@@ -34,7 +34,7 @@ def test_what_is_given_is_not_said_to_be_inferred():
     assert "ranks, one" not in notes
     assert "stages" not in notes
     assert "microbatches" not in notes
-    assert "given costs F = 3, BW = 4, comm = 5" in notes
+    assert "given: costs F = 3, BW = 4, comm = 5" in notes
     assert given.instance.costs.message(0, 1) == 5
 
 
