@@ -117,8 +117,8 @@ def dualpipe(instance: Instance) -> Schedule:
     """DualPipe: microbatches enter at both ends, half of them at each, through two copies of the weights.
 
     In the middle of the step every slot is a pair: the forward of one direction overlapped with the fused backward of
-    the other. The bubble of the slowest rank is (p/2 − 1)(F&B + BW − 3W) if F = B and the peak of every rank p + 1
-    microbatches of one stage; if F ≠ B the formula is wrong in both directions.
+    the other. The bubble of the slowest rank is (p/2 − 1)(F&B + BW − 3W) if F = B ≥ W, and the peak of every rank p + 1
+    microbatches of one stage; elsewhere the formula, which the authors state without conditions, does not hold.
     Source: arXiv 2412.19437, section 3.2.1 and Fig. 5, and the authors' repository deepseek-ai/DualPipe.
     Preconditions: a bidirectional placement with even p, split backward, m even and ≥ 2p, half of the microbatches on
     each route. In the two middle ranks the first pair is not overlapped.
@@ -139,7 +139,7 @@ def dualpipev(instance: Instance) -> Schedule:
     """DualPipeV: DualPipe cut in half, so that its two ends are the two arms of a vee and no weights are doubled.
 
     The bubble and the peak are those of DualPipe on 2p ranks with the times of one chunk: (p − 1)(F&B + BW − 3W) if
-    F = B, and 2p + 1 chunk activations. On the last rank the first pair is not overlapped.
+    F = B ≥ W, and 2p + 1 chunk activations. On the last rank the first pair is not overlapped.
     Source: "DualPipe could be better without the Dual" (Sea AI Lab, 2025) and deepseek-ai/DualPipe; PyTorch's DualPipeV
     runs the same order.
     Preconditions: a vee placement, split backward, m ≥ 2p.
