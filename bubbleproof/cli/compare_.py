@@ -167,7 +167,7 @@ def _text(instance: Instance, files: list[_Row], families: list[_Row], *, explic
         "fits\n",
     ]
     text = f"{instance.name or 'instance'}: {describe_instance(instance)}\n"
-    text += f"bubbles are those of the {instance.objective}, the objective; {_cap(instance)}\n\n"
+    text += f"{_cap(instance)}; bubbles are those of the {instance.objective}\n\n"
     text += table(head, rows, left=(0, 6), indent="") if rows else "nothing to compare\n"
     text += "".join(f"\n{row.name} {_excess(timeline)}" for row, timeline in shown if _excess(timeline))
     refused = [row for row in files if row.timeline is None]

@@ -138,7 +138,7 @@ def parse_json(text: str, where: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
-        cut = " (the file may be cut short)" if error.pos >= len(text.rstrip()) - 1 else ""
+        cut = " (the file may be cut short)" if not text.rstrip().endswith(("}", "]")) else ""
         raise FormatError(f"{where}: not JSON: line {error.lineno}, column {error.colno}: {error.msg}{cut}") from error
     except RecursionError:
         raise FormatError(f"{where}: not JSON that can be read: nested too deeply") from None
