@@ -79,14 +79,12 @@ def execute(case: Case) -> Run:
 
 
 def extent(case: Case, starts: Sequence[Sequence[int]]) -> tuple[int, int]:
-    """Makespan and span of one start for every slot; (0, 0) if there is no slot. The starts may be in any order."""
+    """Makespan and span of one start for every slot of a complete schedule. The starts may be in any order."""
     firsts, lasts = [], []
     for row, durations in zip(starts, case.durations, strict=True):
         if row:
             firsts.append(min(row))
             lasts.append(max(start + duration for start, duration in zip(row, durations, strict=True)))
-    if not firsts:
-        return 0, 0
     return max(lasts) - min(firsts), max(last - first for first, last in zip(firsts, lasts, strict=True))
 
 

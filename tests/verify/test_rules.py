@@ -288,6 +288,21 @@ def test_v403_a_slot_before_its_message():
     assert violation.witness == {"start": 9, "earliest": 10, "needs": "1B1", "message": 4}
 
 
+def test_v403_looks_at_both_inputs_of_a_pair_and_past_a_rank_without_starts():
+    rows = ["0F0 0F1 0BW0 0BW1", "1F0 (1F1;1BW0) 1BW1", "2F0 2BW0 2F1 2BW1"]
+    instance = pipeline(3, 2, **FUSED)
+    first = only(judge(rows, instance, timeline=[[0, 1, 8, 12], [1, 4, 10], [2, 3, 7, 8]]), "V403")
+    assert (place(first), first.witness["needs"]) == ((1, 1, "1BW0"), "2BW0")
+    counts = judge(rows, instance, timeline=[[0, 4, 8, 12], [1, 4, 10], [2, 3, 7, 8]]).counts
+    assert dict(counts) == {"V403": 2}
+    for absent in (0, 2):
+        broken = [[0, 4, 8, 12], [1, 4, 10], [2, 3, 7, 8]]
+        broken[absent] = []
+        report = judge(rows, instance, timeline=broken)
+        assert dict(report.counts) == {"V401": 1, "V403": 1}
+        assert report.violations[1].witness["needs"] == ("2BW0" if absent == 0 else "0F1")
+
+
 @pytest.mark.parametrize("start", [-1, True, 0.0, "0", None])
 def test_v404_a_start_that_is_no_time(start):
     violation = only(judge(TWO, timeline=moved(0, 0, start)), "V404")
