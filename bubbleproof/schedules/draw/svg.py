@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 __all__ = ["write"]
 
 _ROW, _GAP, _TOP, _LEFT = 26, 6, 64, 66
-_RIGHT = 190
 _LEAST, _MOST = 640, 16_000
 """Width of the plot in pixels."""
 
@@ -52,7 +51,8 @@ def write(timeline: Timeline) -> str:
     """
     ranks = timeline.instance.ranks
     plot = _plot_width(timeline)
-    width, height = _LEFT + plot + _RIGHT, _TOP + ranks * (_ROW + _GAP) + 64
+    right = 84 + max(60, 8 * max(len(_peak(timeline, rank)) for rank in range(ranks)))
+    width, height = _LEFT + plot + right, _TOP + ranks * (_ROW + _GAP) + 64
     title = _title(timeline)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
@@ -62,10 +62,10 @@ def write(timeline: Timeline) -> str:
         f'<text class="h" x="12" y="24">{escape(title)}</text>',
         f'<text class="s" x="12" y="44">{escape(_summary(timeline))}</text>',
         *_axis(timeline, plot),
-        *_heads(timeline, plot),
+        *_heads(timeline, plot, width),
     ]
     for rank in range(ranks):
-        parts += _row(timeline, rank, plot)
+        parts += _row(timeline, rank, plot, width)
     parts += _legend(timeline, _TOP + ranks * (_ROW + _GAP) + 46)
     return "\n".join(parts) + "\n</svg>\n"
 
@@ -105,27 +105,27 @@ def _number(value: Fraction | int) -> str:
 
 def _axis(timeline: Timeline, plot: int) -> Iterator[str]:
     bottom = _TOP + timeline.instance.ranks * (_ROW + _GAP)
-    unit = timeline.instance.units.time
     for time in ticks(timeline.first_start, timeline.last_end, max(4, plot // 90)):
         x = _number(_LEFT + _x(timeline, time, plot))
         yield f'<line class="g" x1="{x}" y1="{_TOP - 2}" x2="{x}" y2="{bottom + 4}"/>'
         yield f'<text class="t" x="{x}" y="{bottom + 18}">{time:,}</text>'
-    if unit != "1":
-        yield f'<text class="s" x="{_LEFT + plot + 12}" y="{bottom + 18}">time in {escape(unit)}</text>'
 
 
-def _heads(timeline: Timeline, plot: int) -> Iterator[str]:
+def _heads(timeline: Timeline, plot: int, width: int) -> Iterator[str]:
     peak = "peak" if timeline.instance.memory.cap is None else "peak / cap"
     yield f'<text class="s e" x="{_LEFT + plot + 52}" y="{_TOP - 8}">idle</text>'
-    yield f'<text class="s e" x="{_LEFT + plot + _RIGHT - 12}" y="{_TOP - 8}">{peak}</text>'
+    yield f'<text class="s e" x="{width - 12}" y="{_TOP - 8}">{peak}</text>'
 
 
-def _row(timeline: Timeline, rank: int, plot: int) -> Iterator[str]:
+def _peak(timeline: Timeline, rank: int) -> str:
+    cap = timeline.instance.memory.cap
+    return f"{timeline.peaks[rank].memory:,}" + (f" / {cap[rank]:,}" if cap is not None else "")
+
+
+def _row(timeline: Timeline, rank: int, plot: int, width: int) -> Iterator[str]:
     y = _TOP + rank * (_ROW + _GAP)
     middle = y + _ROW // 2 + 4
     held = timeline.instance.placement.stages_of_rank[rank]
-    cap = timeline.instance.memory.cap
-    peak = f"{timeline.peaks[rank].memory:,}" + (f" / {cap[rank]:,}" if cap is not None else "")
     idle = percent(timeline.makespan - timeline.busy[rank], timeline.makespan)
     yield f'<text class="e" x="{_LEFT - 10}" y="{middle}">rank {rank}</text>'
     yield f'<rect class="r" x="{_LEFT}" y="{y}" width="{plot}" height="{_ROW}"/>'
@@ -134,7 +134,7 @@ def _row(timeline: Timeline, rank: int, plot: int) -> Iterator[str]:
     ):
         yield from _cell(timeline, slot, start, end, y, plot, held)
     yield f'<text class="e" x="{_LEFT + plot + 52}" y="{middle}">{idle}</text>'
-    yield f'<text class="e" x="{_LEFT + plot + _RIGHT - 12}" y="{middle}">{peak}</text>'
+    yield f'<text class="e" x="{width - 12}" y="{middle}">{_peak(timeline, rank)}</text>'
 
 
 def _cell(
