@@ -43,15 +43,23 @@ def run(arguments: argparse.Namespace) -> int:
     loaded = load_schedule(arguments.file, arguments)
     report = verify(loaded.schedule, loaded.instance, timeline=loaded.starts, claims=_claims(loaded))
     certificate = _certificate(loaded)
+    faults = _faults(loaded, report, certificate)
     if arguments.json:
         import msgspec
 
         built: dict[str, Any] = msgspec.to_builtins(report)
-        emit_json({**built, "file": arguments.file, "inferred": list(loaded.notes), "certificate": certificate})
+        emit_json(
+            {
+                **built,
+                "file": arguments.file,
+                "inferred": list(loaded.notes),
+                "certificate": certificate,
+                "record": faults,
+            }
+        )
     else:
-        emit(_text(arguments.file, loaded, report, certificate))
-    rejected = certificate is not None and not certificate["accepted"]
-    return 0 if report.verdict == Verdict.PROVED and not rejected else 1
+        emit(_text(arguments.file, loaded, report, certificate, faults))
+    return 0 if report.verdict == Verdict.PROVED and not faults else 1
 
 
 def _claims(loaded: Loaded) -> dict[str, object] | None:
@@ -87,13 +95,51 @@ def _certificate(loaded: Loaded) -> dict[str, Any] | None:
     }
 
 
-def _text(file: str, loaded: Loaded, report: Report, certificate: dict[str, Any] | None) -> str:
+def _faults(loaded: Loaded, report: Report, certificate: dict[str, Any] | None) -> list[str]:
+    """What the record says and is not so: its bound and its level of evidence need a certificate that holds."""
+    record = loaded.record
+    faults: list[str] = []
+    if record is None:
+        return faults
+    if record.get("objective") != loaded.instance.objective:
+        faults.append(
+            f"objective {record.get('objective')!r}, but that of the instance is {loaded.instance.objective!r}"
+        )
+    if report.facts.makespan is not None and record.get("makespan") not in (None, report.facts.makespan):
+        faults.append(f"makespan {record['makespan']!r}, but it is {report.facts.makespan}")
+    if certificate is not None and not certificate["accepted"]:
+        faults.append(
+            f"a lower bound of {certificate['bound']} whose certificate does not hold: {certificate['reason']}"
+        )
+    proved = _proved(record.get("objective"), certificate)
+    if record.get("level") == "certified" and proved != record.get("value"):
+        faults.append(
+            f"the level 'certified' for the value {record.get('value')!r}, but its certificate proves {proved}"
+        )
+    if record.get("proof") != "cp-sat" and record.get("bound") != proved:
+        faults.append(f"the bound {record.get('bound')!r}, but its certificate proves {proved}")
+    return faults
+
+
+def _proved(objective: object, certificate: dict[str, Any] | None) -> int:
+    """The bound on the objective that a certificate proves; 0, which needs no proof, if it proves none."""
+    if certificate is None or not certificate["accepted"]:
+        return 0
+    # a bound on the span is one on the makespan too, not the other way round
+    return int(certificate["bound"]) if certificate["objective"] in ("span", objective) else 0
+
+
+def _text(file: str, loaded: Loaded, report: Report, certificate: dict[str, Any] | None, faults: list[str]) -> str:
     from bubbleproof.cli.output import wrapped
 
     found = list(_findings(loaded, report, certificate))
+    found += [f"the record claims {fault}" for fault in faults]
+    if loaded.record is not None and loaded.record.get("proof") == "cp-sat":
+        found.append("the record's bound is CP-SAT's word; it was not checked")
     found += loaded.notes
     found += [f"assumed: {sentence}" for sentence in report.assumptions]
-    return f"{file}: {report.verdict.value}\n" + "".join(
+    verdict = "VIOLATED" if faults else report.verdict.value
+    return f"{file}: {verdict}\n" + "".join(
         wrapped(line, "  ") if not line.startswith(" ") else f"  {line}\n" for line in found
     )
 
@@ -119,6 +165,5 @@ def _findings(loaded: Loaded, report: Report, certificate: dict[str, Any] | None
     if facts.claimed_makespan is not None:
         claimed = f"makespan {figure(facts.claimed_makespan, unit)}, span {figure(facts.claimed_span, unit)}"
         yield f"by the file's times: {claimed}"
-    if certificate is not None:
-        word = "holds" if certificate["accepted"] else "DOES NOT HOLD"
-        yield f"the record's lower bound {figure(certificate['bound'], unit)} {word}: {certificate['reason']}"
+    if certificate is not None and certificate["accepted"]:
+        yield f"lower bound {figure(certificate['bound'], unit)}, its certificate holds: {certificate['reason']}"

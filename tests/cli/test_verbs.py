@@ -132,11 +132,17 @@ def test_verify_holds_a_file_to_the_times_and_figures_that_it_claims(here, capsy
         lambda r: r["record"]["peak"].__setitem__(0, 1),
         lambda r: r["record"]["certificate"].__setitem__("value", 10**6),
         lambda r: r["record"]["certificate"].__setitem__("rule", "faith"),
+        lambda r: r["record"]["certificate"].__setitem__("value", 40),
+        lambda r: r["record"].__setitem__("certificate", None),
+        lambda r: r["record"].__setitem__("bound", 42),
+        lambda r: r["record"].__setitem__("makespan", 40),
+        lambda r: r["record"].__setitem__("objective", "span"),
+        lambda r: r["record"].__setitem__("objective", ["span"]),
     ):
         changed = json.loads(json.dumps(raw))
         change(changed)
         Path("changed.json").write_text(json.dumps(changed))
-        printed(capsys, "verify", "changed.json", code=1)
+        assert printed(capsys, "verify", "changed.json", code=1).out.startswith("changed.json: VIOLATED\n")
     printed(capsys, "verify", "out.json", code=0)
 
 
