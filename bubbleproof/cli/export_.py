@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bubbleproof.cli import options
+
+if TYPE_CHECKING:
+    from bubbleproof.schedules.instance import Instance
+    from bubbleproof.schedules.schedule import Schedule
+    from bubbleproof.schedules.timeline import Timeline
 
 __all__ = ["EPILOG", "configure", "run"]
 
@@ -45,7 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     for note in loaded.notes:
         log(note)
-    text = format_named(arguments.to).writer()(timed(loaded.schedule, loaded.instance))
+    timeline = timed(loaded.schedule, loaded.instance)
+    text = format_named(arguments.to).writer()(timeline)
     if arguments.output:
         write_atomic(Path(arguments.output), text)
     if arguments.json:
@@ -63,16 +70,16 @@ def run(arguments: argparse.Namespace) -> int:
     elif not arguments.output:
         emit(text)
     if arguments.to == "torch-csv":
-        _say_how_to_run(loaded.instance.placement.routes[0], loaded.instance.microbatches)
+        _say_how_to_run(timeline)
     return 0
 
 
-def refused(file: str, schedule: object, instance: object) -> bool:
+def refused(file: str, schedule: Schedule, instance: Instance) -> bool:
     """Whether the judge refuses a schedule; if so, the first violations are printed."""
     from bubbleproof.cli.output import log
     from bubbleproof.verify import Verdict, verify
 
-    report = verify(schedule, instance)  # type: ignore[arg-type]
+    report = verify(schedule, instance)
     if report.verdict == Verdict.PROVED:
         return False
     log(f"{file}: {report.verdict.value}; nothing is written")
@@ -82,8 +89,14 @@ def refused(file: str, schedule: object, instance: object) -> bool:
     return True
 
 
-def _say_how_to_run(route: tuple[int, ...], microbatches: int) -> None:
+def _say_how_to_run(timeline: Timeline) -> None:
     from bubbleproof.cli.output import log
+    from bubbleproof.schedules.op import Overlap
 
+    route = timeline.instance.placement.routes[0]
     shown = ",".join(map(str, route[:32])) + (",…" if len(route) > 32 else "")
-    log(f"note: load it in torch.distributed.pipelining with {microbatches} microbatches and stage {shown} on rank …")
+    pairs = any(isinstance(slot, Overlap) for _, _, slot in timeline.schedule.slots())
+    log(
+        f"note: for torch.distributed.pipelining {'2.9' if pairs else '2.6'} or later, as compute_only; "
+        f"{timeline.instance.microbatches} microbatches; stages 0, 1, … live on ranks {shown}"
+    )
