@@ -61,37 +61,38 @@ def add_span(v: Variables) -> None:
 
 
 def add_memory(v: Variables) -> None:
-    """Every rank keeps its cap."""
+    """Every rank keeps its cap.
+
+    A rank runs one op at a time, so what it holds when an op has changed its memory is the sum over all ops of
+    (change) × (comes before it). Most of these orders are known: by microbatch order, by dependencies and by the windows.
+    Each of the others is a Boolean, and the cap is one linear inequality per op that takes memory.
+    """
     flat = v.flat
     if flat.cap is None:
         return
     width = flat.width
     for rank, queues in enumerate(flat.queues_of_rank):
-        lines = [q for q in queues if q % width == 0 and flat.size[q]]
-        room = flat.cap[rank]
-        if sum(flat.size[q] * flat.change[q] for q in lines) <= room and all(flat.change[q + 1] <= 0 for q in lines):
+        used = [q for q in queues if flat.size[q]]
+        lines = [q for q in used if q % width == 0]
+        takes = sum(max(0, flat.change[q]) * flat.size[q] for q in used)
+        if takes <= flat.cap[rank]:
             continue  # everything fits at once
-        if any(flat.change[q + width - 1] > 0 for q in lines):
-            _reservoir(v, lines, room)
-            continue
         for line in lines:
-            _most_in_flight(v, line, room)
-        at_end_only = all(flat.change[q + i] == 0 for q in lines for i in range(1, width - 1))
-        if len(lines) == 1 and at_end_only:
-            continue  # the edges of _most_in_flight are the cap
-        _cumulative(v, lines, room)
-        if len(lines) == 1 and flat.change[lines[0] + 1] < 0:
-            _counting(v, lines[0], room)
+            _most_in_flight(v, line, flat.cap[rank])
+        freed_at_end = all(flat.change[q] == 0 for q in used if 0 < q % width < width - 1)
+        if len(lines) > 1 or not freed_at_end:
+            _counting(v, used, flat.cap[rank])
 
 
 def _most_in_flight(v: Variables, line: int, room: int) -> None:
-    """Microbatches that are in flight on one line take the line's memory: at most ⌊room / F⌋ before their B has ended.
+    """At most ⌊room / F⌋ microbatches of a line hold all that F takes.
 
-    If all is freed by the last kind, that one is meant instead of B, and for a rank with one line this is the whole cap.
+    A microbatch holds it until B has ended if B gives something back, else until the last kind has. For a rank with one
+    line whose memory is freed all at once this is the whole cap: one edge per forward, no Boolean.
     """
     flat, width = v.flat, v.flat.width
     take = flat.change[line]
-    if take <= 0:
+    if take <= 0 or flat.change[line + width - 1] > 0:
         return
     freeing = line + next(i for i in range(1, width) if flat.change[line + i] < 0)
     most = room // take
@@ -99,71 +100,90 @@ def _most_in_flight(v: Variables, line: int, room: int) -> None:
         v.model.add(v.start[line][k] >= v.end(freeing, k - most))
 
 
-def _cumulative(v: Variables, lines: list[int], room: int) -> None:
-    """Two resources in one: what is held from F to B, and what is held until the last kind.
-
-    A B that takes memory holds it from its end until the end of W.
-    """
-    flat, width, model = v.flat, v.flat.width, v.model
-    intervals, demands = [], []
-
-    def hold(line: int, since: int, until: int, amount: int) -> None:
-        """`amount` from the start of F (since 0) or the end of a later kind until the end of kind `until`."""
-        for k in range(flat.size[line]):
-            begin = v.start[line][k] if since == 0 else v.end(line + since, k)
-            size = model.new_int_var(0, v.horizon, "")
-            intervals.append(model.new_interval_var(begin, size, v.end(line + until, k), ""))
-            demands.append(amount)
-
-    for line in lines:
-        take = flat.change[line]
-        if width == 2:
-            hold(line, 0, 1, take)
+def _counting(v: Variables, queues: list[int], room: int) -> None:
+    """The cap of one rank, counted over the order of its ops."""
+    order = _Orders(v)
+    changing = [q for q in queues if v.flat.change[q]]
+    for queue in changing:
+        take = v.flat.change[queue]
+        if take <= 0:
             continue
-        early, late = -flat.change[line + 1], -flat.change[line + 2]
-        if early > 0:
-            hold(line, 0, 1, early)
-        if late > 0:
-            hold(line, 0, 2, min(late, take))
-        if early < 0:
-            hold(line, 1, 2, -early)
-    model.add_cumulative(intervals, demands, room)
+        for k in range(v.flat.size[queue]):
+            fixed, terms = take, []
+            for other in changing:
+                amount = v.flat.change[other]
+                for i in range(v.flat.size[other]):
+                    known = order.before(other, i, queue, k)
+                    if known is True:
+                        fixed += amount
+                    elif known is not False:
+                        terms.append(amount * known)
+            v.model.add(sum(terms) + fixed <= room)
+    order.add_monotony()
 
 
-def _reservoir(v: Variables, lines: list[int], room: int) -> None:
-    """The level at every instant, for ops whose changes are neither a part taken nor a part given back."""
-    flat, width = v.flat, v.flat.width
-    times: list[cp_model.LinearExprT] = []
-    changes = []
-    for line in lines:
-        for i in range(width):
-            for k in range(flat.size[line]):
-                times.append(v.start[line][k] if i == 0 else v.end(line + i, k))
-                changes.append(flat.change[line + i])
-    low = sum(min(0, flat.change[q + i]) * flat.size[q] for q in lines for i in range(width))
-    v.model.add_reservoir_constraint(times, changes, low, room)
+class _Orders:
+    """Which of two ops of a rank comes first: known, or a Boolean of the model."""
+
+    def __init__(self, v: Variables) -> None:
+        self.v = v
+        self.literals: dict[tuple[int, int, int, int], cp_model.IntVar] = {}
+
+    def before(self, queue: int, i: int, other: int, k: int) -> bool | cp_model.LinearExprT:
+        """Whether op i of `queue` ends before op k of `other` starts; False also for an op and itself."""
+        known = self._known(queue, i, other, k)
+        if known is not None:
+            return known
+        if (other, k, queue, i) in self.literals:
+            return 1 - self.literals[other, k, queue, i]
+        literal = self.literals.get((queue, i, other, k))
+        if literal is None:
+            v = self.v
+            literal = v.model.new_bool_var("")
+            v.model.add(v.start[other][k] >= v.end(queue, i)).only_enforce_if(literal)
+            v.model.add(v.start[queue][i] >= v.end(other, k)).only_enforce_if(~literal)
+            self.literals[queue, i, other, k] = literal
+        return literal
+
+    def _known(self, queue: int, i: int, other: int, k: int) -> bool | None:
+        v, flat = self.v, self.v.flat
+        if queue == other:
+            return i < k
+        if flat.route[queue] == flat.route[other]:
+            first, second = _rank_in_microbatch(v, queue), _rank_in_microbatch(v, other)
+            if first < second and i <= k and _leads_to(v, queue, other):
+                return True
+            if second < first and k <= i and _leads_to(v, other, queue):
+                return False
+        low, high = v.low, v.high
+        if low[queue][i] + flat.duration[queue] > high[other][k]:
+            return False
+        if low[other][k] + flat.duration[other] > high[queue][i]:
+            return True
+        return None
+
+    def add_monotony(self) -> None:
+        """If a later op of a queue comes before something, so does an earlier one; likewise on the other side."""
+        model, literals = self.v.model, self.literals
+        for (queue, i, other, k), literal in literals.items():
+            later = literals.get((queue, i + 1, other, k))
+            if later is not None:
+                model.add_implication(later, literal)
+            later = literals.get((queue, i, other, k + 1))
+            if later is not None:
+                model.add_implication(literal, later)
 
 
-def _counting(v: Variables, line: int, room: int) -> None:
-    """Two-part memory of a rank with one line, counted over the known microbatch orders.
+def _rank_in_microbatch(v: Variables, queue: int) -> int:
+    """Position of a queue's ops among the ops of a microbatch: forwards up, backwards down, each W after its B."""
+    width, stages = v.flat.width, v.flat.instance.stages
+    stage, kind = v.flat.stage[queue], queue % width
+    return stage if kind == 0 else stages + (stages - 1 - stage) * (width - 1) + kind - 1
 
-    If F_i starts while B_j is the first B that has not ended, d = i + 1 − j microbatches hold the whole amount then, and at
-    most ⌊(room − d·F) / W⌋ may hold the part of W: W of the microbatch that many before j − 1 has ended. If an earlier B
-    has not ended either the condition is weaker than the one for that B, so it may be stated for every j.
+
+def _leads_to(v: Variables, queue: int, later: int) -> bool:
+    """Whether the op of `later` depends on that of `queue` for the same microbatch, given that it is later in it.
+
+    Everything leads to what is later, but for W, which leads nowhere.
     """
-    flat, model = v.flat, v.model
-    take, late = flat.change[line], -flat.change[line + 2]
-    if late <= 0 or late > take:
-        return
-    for i in range(flat.size[line]):
-        for d in range(1, min(i + 1, room // take) + 1):
-            j = i + 1 - d
-            ended = j - 1 - (room - d * take) // late
-            if ended < 0 or j == i:
-                if ended >= 0:  # F_i always comes before B_i
-                    model.add(v.start[line][i] >= v.end(line + 2, ended))
-                continue
-            before = model.new_bool_var("")
-            model.add(v.start[line][i] >= v.end(line + 2, ended)).only_enforce_if(before)
-            model.add(v.start[line + 1][j] >= v.end(line, i)).only_enforce_if(before)
-            model.add(v.start[line][i] >= v.end(line + 1, j)).only_enforce_if(~before)
+    return v.flat.width == 2 or queue % 3 != 2

@@ -19,6 +19,8 @@ class Variables:
     ----------
     start, op
         For each queue and each of its ops: the start, and the interval that occupies the rank.
+    low, high
+        The window of each start.
     first
         For the objective span: each rank's first start.
     """
@@ -29,7 +31,8 @@ class Variables:
     start: list[list[cp_model.IntVar]] = field(default_factory=list)
     op: list[list[cp_model.IntervalVar]] = field(default_factory=list)
     first: list[cp_model.IntVar] = field(default_factory=list)
-    horizon: int = 0
+    low: list[list[int]] = field(default_factory=list)
+    high: list[list[int]] = field(default_factory=list)
 
     def end(self, queue: int, k: int) -> cp_model.LinearExpr:
         """End of an op, as an expression."""
@@ -102,10 +105,10 @@ def add_variables(flat: Flat, length: int) -> Variables | None:
     """
     span = flat.instance.objective == "span"
     horizon = 2 * length if span else length
-    v = Variables(flat, length, cp_model.CpModel(), horizon=horizon)
+    v = Variables(flat, length, cp_model.CpModel())
     head, tail = heads(flat), tails(flat)
     for queue, size in enumerate(flat.size):
-        duration, starts, intervals = flat.duration[queue], [], []
+        duration, starts, intervals, lows, highs = flat.duration[queue], [], [], [], []
         for k in range(size):
             low = head[queue][k]
             high = horizon - duration - (0 if span else tail[queue][k])
@@ -113,7 +116,11 @@ def add_variables(flat: Flat, length: int) -> Variables | None:
                 return None
             start = v.model.new_int_var(low, high, f"{queue}_{k}")
             starts.append(start)
+            lows.append(low)
+            highs.append(high)
             intervals.append(v.model.new_fixed_size_interval_var(start, duration, f"i{queue}_{k}"))
         v.start.append(starts)
         v.op.append(intervals)
+        v.low.append(lows)
+        v.high.append(highs)
     return v
