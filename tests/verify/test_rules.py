@@ -351,6 +351,9 @@ def test_a_fault_on_one_rank_does_not_hide_a_deadlock_or_the_memory_of_others():
     rows = ["0F0 0F1 0BW0 0BW1", "1F0 1F1 1BW0 1BW1", "2F0 2F1 2BW1"]
     report = judge(rows, pipeline(3, 2, memory={"cap": 1}))
     assert dict(report.counts) == {"V101": 1, "V301": 2}
+    rows = ["0F0 0F1 0BW0", "1F0 1F1 1BW0 1BW1", "2F0 2F1 2BW0 2BW1"]
+    report = judge(rows, pipeline(3, 2, memory={"cap": 1}))
+    assert [violation.rank for violation in report.violations if violation.rule == "V301"] == [1, 2]
 
 
 def test_a_vee_order_on_a_loop_names_the_misplaced_stages_only():
