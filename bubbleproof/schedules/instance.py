@@ -120,18 +120,15 @@ class Instance:
         """Least peak of a rank while one microbatch passes alone: all its forwards, then the backwards in reverse.
 
         With fused backwards, which every instance allows, each backward only gives back, so the peak is the sum of the
-        forwards. With B and W apart (`split`) each W follows its B at once: deferring a W that gives back raises the
-        level, and a W that takes never passes the level that its own forward had reached.
+        forwards. With B and W apart (`split`) a W that gives back follows its B at once, and a W that takes waits until
+        all backwards are done: every level is then the lowest that any order of the microbatch's ops can have there.
         """
-        kinds = ("B", "W") if split else ("BW",)
-        level = peak = self.memory.static[rank]
+        memory = self.memory
         mine = [s for s, r in enumerate(self.placement.routes[route]) if r == rank]
-        for stage in mine:
-            level += self.memory.F[stage]
-        peak = max(peak, level)
+        level = peak = memory.static[rank] + sum(memory.F[stage] for stage in mine)
         for stage in reversed(mine):
-            for kind in kinds:
-                level += self.memory.of(kind, stage)
+            for change in (memory.B[stage], min(0, memory.W[stage])) if split else (memory.BW[stage],):
+                level += change
                 peak = max(peak, level)
         return peak
 

@@ -5,6 +5,8 @@ from bubbleproof.schedules.errors import InstanceError
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.schedules.op import Op, parse_slot
 from bubbleproof.schedules.placement import bidirectional, linear, vee
+from bubbleproof.schedules.schedule import Schedule
+from bubbleproof.schedules.timeline import replay
 
 
 def make(ranks=2, m=2, *, cap=None, **costs):
@@ -88,6 +90,15 @@ def test_least_memory_with_split_backwards_counts_a_b_that_takes():
     instance = Instance(vee(1), 1, Costs.make(2, F=1, B=1, W=1), Memory.make(2, 1, F=5, B=2, W=-7))
     assert instance.least_memory(0) == 10
     assert instance.least_memory(0, split=True) == 12
+
+
+def test_least_memory_lets_a_w_that_takes_wait_for_the_other_backwards():
+    memory = Memory.make(2, 1, F=[2, 3], B=[4, -4], W=[-6, 1])
+    instance = Instance(vee(1), 1, Costs.make(2, F=1, B=1, W=1), memory)
+    assert instance.least_memory(0, split=True) == 5
+    orders = {"0F0 1F0 1B0 1W0 0B0 0W0": 6, "0F0 1F0 1B0 0B0 0W0 1W0": 5, "0F0 1F0 1B0 0B0 1W0 0W0": 6}
+    for row, peak in orders.items():
+        assert replay(Schedule.parse([row]), instance).peaks[0].memory == peak
 
 
 @pytest.mark.parametrize("m", [0, -1, True, 1.0])
