@@ -92,7 +92,10 @@ class _Bounds:
         used = [instance.route_of_microbatch.count(k) for k in range(len(placement.routes))]
         routes = [route for n, route in zip(used, placement.routes, strict=True) if n]
         ranks = range(instance.ranks)
-        self.held = [sorted({s for x in routes for s, r in enumerate(x) if r == rank}) for rank in ranks]
+        self.held: list[list[int]] = [[] for _ in ranks]
+        for stage in range(instance.stages):
+            for rank in {route[stage] for route in routes}:
+                self.held[rank].append(stage)
         none = 1 + max(*costs.F, *costs.B, *costs.BW)
         pairs = []
         for held in self.held:

@@ -74,18 +74,18 @@ class CertificateVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _chain(step: Step, certificate: Certificate) -> dict[str, int]:
-    best = None
+    via, times = certificate.via, []
     for _, route in step.routes:
-        origin = 0 if certificate.via < 0 else (route.index(certificate.via) if certificate.via in route else None)
-        if origin is None:
-            continue
-        for s in range(origin, len(route)):
-            if certificate.via < 0 or route[s] == certificate.via:
-                time = step.up(route, origin, s) + step.round_trip(route, s) + step.completion(s, route[s])
-                best = time if best is None else max(best, time)
-    if best is None:
-        raise Refused(f"no microbatch passes rank {certificate.via}")
-    return {"one microbatch from its first forward to its last op": best}
+        if via < 0 or via in route:
+            origin, last = 0 if via < 0 else route.index(via), len(route) - 1
+            top = step.up(route, origin, last) + step.forward(last)
+            ends = [(last, top)]
+            top += step.backward(last, route[last])
+            ends += [(s, top + time) for s, time in step.descent(route, last)]
+            times += [time + step.completion(s, route[s]) for s, time in ends if via < 0 or route[s] == via]
+    if not times:
+        raise Refused(f"no microbatch passes rank {via}")
+    return {"one microbatch from its first forward to its last op": max(times)}
 
 
 def _after(tail: int, left: int, certificate: Certificate) -> int:
@@ -99,7 +99,7 @@ def _after(tail: int, left: int, certificate: Certificate) -> int:
 def _load(step: Step, certificate: Certificate) -> dict[str, int]:
     rank, via = certificate.rank, certificate.via
     shares, plain = step.shares(rank), step.shares(rank, pairs=False)
-    work = sum(n * (shares[s].f + shares[s].b + shares[s].w) for s, n, _ in step.chunks(rank))
+    work = sum(n * (shares[s].f + shares[s].b + shares[s].w) for s, n in step.chunks(rank))
     alone = min(plain[s].f - x.f for s, x in shares.items()) + min(plain[s].b - x.b for s, x in shares.items())
     return {
         "head": step.head(rank, via),
@@ -114,7 +114,7 @@ def _arrival(step: Step, certificate: Certificate) -> dict[str, int]:
     if len(step.routes) != 1:
         raise Refused("the rule needs a single route")
     shares, room, route = step.shares(rank), step.room(rank), step.routes[0][1]
-    first, *others = [s for s, _, _ in step.chunks(rank)]
+    first, *others = [s for s, _ in step.chunks(rank)]
     x = shares[first]
     started = step.m if room is None or not x.a else min(step.m, room // x.a)
     later = started
@@ -123,7 +123,7 @@ def _arrival(step: Step, certificate: Certificate) -> dict[str, int]:
     until_second = step.up(route, first, others[0]) - later * x.f if others else 0
     rest = sum(shares[s].f + shares[s].b + shares[s].w for s in others)
     until_backward = step.round_trip(route, first) - started * x.f - later * rest
-    work = sum(n * (shares[s].f + shares[s].b + shares[s].w) for s, n, _ in step.chunks(rank))
+    work = sum(n * (shares[s].f + shares[s].b + shares[s].w) for s, n in step.chunks(rank))
     return {
         "head": step.head(rank, via),
         "work": work,
@@ -141,9 +141,11 @@ def _residence(step: Step, certificate: Certificate) -> dict[str, int]:
         raise Refused(f"rank {rank} has no cap, or a W that takes memory")
     unit = gcd(*(x.a for x in shares.values()), *(x.q for x in shares.values()))
     area = 0
-    for s, n, route in step.chunks(rank):
-        x = shares[s]
-        area += n * (x.a * (step.round_trip(route, s) + x.b) + x.q * x.w)
+    for n, route in step.routes:
+        trips = step.round_trips(route)
+        area += n * sum(
+            shares[s].a * (trips[s] + shares[s].b) + shares[s].q * shares[s].w for s, r in enumerate(route) if r == rank
+        )
     if not area:
         raise Refused("the microbatches hold no memory")
     return {"head": step.head(rank, via), "memory times time, over the cap": -(-area // (room // unit * unit))}

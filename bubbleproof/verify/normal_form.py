@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -35,8 +35,11 @@ class Step:
         self.one_chunk = instance.placement.one_chunk
         count = [instance.route_of_microbatch.count(k) for k in range(len(instance.placement.routes))]
         self.routes = [(n, route) for n, route in zip(count, instance.placement.routes, strict=True) if n]
-        ranks = range(instance.ranks)
-        self.held = [sorted({s for _, x in self.routes for s, r in enumerate(x) if r == rank}) for rank in ranks]
+        self.held: list[list[int]] = [[] for _ in range(instance.ranks)]
+        for stage in range(instance.stages):
+            for rank in {route[stage] for _, route in self.routes}:
+                self.held[rank].append(stage)
+        self.pairs = [self._shortest_pairs(rank) for rank in range(instance.ranks)]
 
     def pair_times(self, stage: int) -> list[tuple[int, bool]]:
         """(duration, whether its backward is fused) of the pairs with the forward of this stage that save time."""
@@ -47,6 +50,14 @@ class Step:
             found.append((costs.overlap_BW[stage], True))
         return found
 
+    def _shortest_pairs(self, rank: int) -> list[tuple[int, bool]]:
+        """(duration, whether its backward is fused) of the shortest pairs of a rank, of each kind."""
+        found: dict[bool, int] = {}
+        for stage in self.held[rank]:
+            for time, both in self.pair_times(stage):
+                found[both] = min(time, found.get(both, time))
+        return [(time, both) for both, time in found.items()]
+
     def forward(self, stage: int) -> int:
         """Least duration of a slot with the forward of this stage."""
         return min([self.costs.F[stage], *(time for time, _ in self.pair_times(stage))])
@@ -54,11 +65,11 @@ class Step:
     def backward(self, stage: int, rank: int) -> int:
         """Least duration of a slot with the backward of this stage."""
         own = [self.costs.BW[stage]] + ([self.costs.B[stage]] if self.costs.split else [])
-        return min(own + [time for s in self.held[rank] for time, _ in self.pair_times(s)])
+        return min(own + [time for time, _ in self.pairs[rank]])
 
     def completion(self, stage: int, rank: int) -> int:
         """Least time from the start of a backward to the end of the last op of its stage and microbatch."""
-        pairs = [pair for s in self.held[rank] for pair in self.pair_times(s)]
+        pairs = self.pairs[rank]
         fused = min([self.costs.BW[stage], *(time for time, both in pairs if both)])
         if not self.costs.split:
             return fused
@@ -68,20 +79,35 @@ class Step:
         """Least time from the start of F at stage `low` to the start of F at stage `high`, of one microbatch."""
         return sum(self.forward(s) + self.costs.message(route[s], route[s + 1]) for s in range(low, high))
 
+    def descent(self, route: Sequence[int], high: int) -> Iterator[tuple[int, int]]:
+        """(stage, least time from the end of the backward at stage `high` to its start there), from `high` − 1 down."""
+        time = 0
+        for s in range(high - 1, -1, -1):
+            time += self.costs.message(route[s + 1], route[s])
+            yield s, time
+            time += self.backward(s, route[s])
+
     def down(self, route: Sequence[int], high: int, low: int) -> int:
         """Least time from the end of the backward at stage `high` to the start of that at stage `low` < `high`."""
-        between = sum(self.backward(s, route[s]) for s in range(low + 1, high))
-        return between + sum(self.costs.message(route[s + 1], route[s]) for s in range(low, high))
+        return next(time for s, time in self.descent(route, high) if s == low)
+
+    def round_trips(self, route: Sequence[int]) -> list[int]:
+        """For each stage the least time from the start of F to the start of its backward, of one microbatch."""
+        last = len(route) - 1
+        trips = [0] * last + [self.forward(last)]
+        climb = trips[last] + self.backward(last, route[last])
+        for s, time in self.descent(route, last):
+            climb += self.up(route, s, s + 1)
+            trips[s] = climb + time
+        return trips
 
     def round_trip(self, route: Sequence[int], stage: int) -> int:
         """Least time from the start of F at a stage to the start of its backward, of one microbatch."""
-        last = len(route) - 1
-        time = self.up(route, stage, last) + self.forward(last)
-        return time if stage == last else time + self.backward(last, route[last]) + self.down(route, last, stage)
+        return self.round_trips(route)[stage]
 
-    def chunks(self, rank: int) -> list[tuple[int, int, tuple[int, ...]]]:
-        """(stage, number of microbatches, route) of everything that a rank runs."""
-        return [(s, n, route) for n, route in self.routes for s, r in enumerate(route) if r == rank]
+    def chunks(self, rank: int) -> list[tuple[int, int]]:
+        """(stage, number of its microbatches) of everything that a rank runs, route by route."""
+        return [(s, n) for n, route in self.routes for s, r in enumerate(route) if r == rank]
 
     def room(self, rank: int) -> int | None:
         """The cap less the static part; None without a cap, and if a W takes memory (then nothing can be counted)."""
@@ -128,13 +154,17 @@ class Step:
         for _, route in self.routes:
             if rank in route:
                 stage = route.index(rank)
-                ends = [i for i in range(stage) if via < 0 or route[i] == via]
-                times.append(max([self.down(route, stage, i) + self.completion(i, route[i]) for i in ends], default=0))
+                ends = [
+                    time + self.completion(s, route[s])
+                    for s, time in self.descent(route, stage)
+                    if via < 0 or route[s] == via
+                ]
+                times.append(max(ends, default=0))
         return min(times)
 
     def open_weights(self, rank: int, shares: dict[int, Share]) -> int:
         """The most work of W that can be left when the last backward of a rank has ended."""
-        weights = sorted((shares[s].w for s, n, _ in self.chunks(rank) for _ in range(n)), reverse=True)
+        weights = sorted((shares[s].w for s, n in self.chunks(rank) for _ in range(n)), reverse=True)
         room, least = self.room(rank), min(x.q for x in shares.values())
         if room is not None and least > 0:
             weights = weights[: 1 + (room - min(x.a for x in shares.values())) // least]

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import permutations, product
+from math import prod
 from pathlib import Path
 
 import pytest
@@ -22,10 +23,14 @@ from bubbleproof.verify.certificate import RULES, check
 DATA = Path(__file__).parents[1] / "data"
 
 
-def orders(instance: Instance, rank: int, fifo: bool) -> Iterator[tuple[Slot, ...]]:
+class TooMany(Exception):
+    """More orders than are worth trying."""
+
+
+def orders(instance: Instance, rank: int, fifo: bool, limit: int) -> Iterator[tuple[Slot, ...]]:
     """Every order of one rank that keeps its cap and the dependencies inside a stage, with pairs and fused backwards.
 
-    With `fifo`, the forwards of a stage, and its backwards, run in microbatch order.
+    With `fifo`, the forwards of a stage, and its backwards, run in microbatch order; `limit` is of partial orders.
     """
     costs, memory = instance.costs, instance.memory
     cap = None if memory.cap is None else memory.cap[rank]
@@ -34,6 +39,7 @@ def orders(instance: Instance, rank: int, fifo: bool) -> Iterator[tuple[Slot, ..
     ]
     paired = [k for k, t in (("B", costs.overlap_B), ("BW", costs.overlap_BW)) if t is not None]
     state = dict.fromkeys(mine, "")
+    tried = 0
 
     def ready() -> Iterator[Op]:
         for (s, j), done in state.items():
@@ -59,6 +65,10 @@ def orders(instance: Instance, rank: int, fifo: bool) -> Iterator[tuple[Slot, ..
                     yield Overlap(first, second)
 
     def extend(order: tuple[Slot, ...], level: int) -> Iterator[tuple[Slot, ...]]:
+        nonlocal tried
+        tried += 1
+        if tried > limit:
+            raise TooMany
         if all(x in ("W", "BW") for x in state.values()):
             yield order
             return
@@ -134,15 +144,12 @@ def times(instance: Instance, chosen: Sequence[Sequence[Slot]]) -> tuple[int, in
 
 def optimum(instance: Instance, fifo: bool, limit: int) -> tuple[int, int] | None:
     """(least makespan, least span) over all schedules; None if there are more than `limit` of them."""
-    per_rank, total = [], 1
-    for rank in range(instance.ranks):
-        found = []
-        for order in orders(instance, rank, fifo):
-            found.append(order)
-            if len(found) * total > limit:
-                return None
-        per_rank.append(found)
-        total *= len(found)
+    try:
+        per_rank = [list(orders(instance, rank, fifo, 4 * limit)) for rank in range(instance.ranks)]
+    except TooMany:
+        return None
+    if prod(map(len, per_rank)) > limit:
+        return None
     best_makespan = best_span = 10**9
     for chosen in product(*per_rank):
         if (found_times := times(instance, chosen)) is not None:
@@ -228,14 +235,14 @@ def run_attack(seeds: Sequence[int], fifo: bool, limit: int) -> tuple[int, int]:
 
 
 def test_no_bound_exceeds_the_optimum_over_all_orders_of_tiny_instances() -> None:
-    attacked, met = run_attack(range(400), fifo=False, limit=1000)
-    assert attacked >= 200
+    attacked, met = run_attack(range(400), fifo=False, limit=500)
+    assert attacked >= 150
     assert met >= attacked  # of two objectives each: the bounds are not idly low
 
 
 def test_no_bound_exceeds_the_optimum_over_microbatch_orders_of_small_instances() -> None:
-    attacked, met = run_attack(range(1000, 1500), fifo=True, limit=2000)
-    assert attacked >= 300
+    attacked, met = run_attack(range(1000, 1400), fifo=True, limit=600)
+    assert attacked >= 200
     assert met >= attacked
 
 
