@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bubbleproof.solver.result import FamilyResult, InternalError, Progress, Record, Solution
 from bubbleproof.solver.driver import solve
+from bubbleproof.solver.result import FamilyResult, InternalError, Progress, Record, Solution
 
 __all__ = ["FamilyResult", "InternalError", "Progress", "Record", "Solution", "solve"]

@@ -17,7 +17,7 @@ from bubbleproof.solver.search import Budget, OutOfBudget, Search, timeline_of
 __all__ = ["solve"]
 
 _EFFORT_PER_SECOND = 0.5
-"""With one worker, effort allowed per second of time limit: low enough that effort, not the clock, usually ends a search."""
+"""With one worker, effort allowed per second of time limit: effort, not the clock, should ends a search."""
 
 
 def solve(
@@ -35,9 +35,9 @@ def solve(
     families, hill climbing over the greedy's settings, and CP-SAT until proved or out of time. Ctrl-C ends the search
     like the time limit: the best so far is returned.
 
-    The search runs B and W apart wherever the instance splits backwards, and uses no overlapped pairs; families that fuse
-    or overlap are candidates all the same. Where a pair or a fused backward is cheaper than its parts, CP-SAT's bounds do
-    not hold for all schedules and are not used.
+    The search runs B and W apart wherever the instance splits backwards, and uses no overlapped pairs; families that
+    fuse or overlap are candidates all the same. Where a pair or a fused backward is cheaper than its parts, CP-SAT's
+    bounds do not hold for all schedules and are not used.
 
     Parameters
     ----------

@@ -1,10 +1,10 @@
 """An instance as queues of ops: the form in which the solver builds, times and compares orders quickly.
 
-With identical microbatches nothing is lost by running each kind of op of a stage in microbatch order (docs/semantics.md,
-order symmetry; with two routes: in microbatch order on each route). So the order of a rank is fully described by a
-sequence of *queues*, a queue being one kind of op of one stage on one route, and the k-th entry of a queue is the k-th
-microbatch of that route. Everything here is plain lists of integers: no array library, because this is on the path to
-the first answer and importing one costs more than the answer.
+With identical microbatches nothing is lost by running each kind of op of a stage in microbatch order
+(docs/semantics.md, order symmetry; with two routes: in microbatch order on each route). So the order of a rank is fully
+described by a sequence of *queues*, a queue being one kind of op of one stage on one route, and the k-th entry of a
+queue is the k-th microbatch of that route. Everything here is plain lists of integers: this is on the path to the first
+answer, and importing an array library costs more than the answer.
 """
 
 from __future__ import annotations
@@ -216,8 +216,8 @@ def replay_flat(flat: Flat, orders: Orders, release: Sequence[int] | None = None
 def least_span(flat: Flat, orders: Orders) -> Times | None:
     """Times of the least span that these orders admit; None if they deadlock.
 
-    The first start of a rank may be delayed. A span of at most T means that each rank starts no earlier than T before its
-    last end, which is an edge of length −T from the last op to the first; T is possible iff no cycle has positive
+    The first start of a rank may be delayed. A span of at most T means that each rank starts no earlier than T before
+    its last end, which is an edge of length −T from the last op to the first; T is possible iff no cycle has positive
     length. T starts at the longest busy time and rises to the mean of each positive cycle met, so it ends at the least.
     """
     limit = max(sum(flat.duration[q] for q in order) for order in orders)

@@ -1,15 +1,17 @@
 """Schedules without search: a greedy with knobs, tried under several settings, and one microbatch at a time.
 
-The greedy is the usual list scheduling, event by event: a rank that becomes free takes a backward if one has arrived, else
-a forward, else a weight gradient. Three things make it good: how many microbatches a stage may hold in flight during
-warm-up, whether a forward may start although a backward is about to arrive, and when a weight gradient may fill a gap that
-is shorter than itself.
+The greedy is the usual list scheduling, event by event: a rank that becomes free takes a backward if one has arrived,
+else a forward, else a weight gradient. Three things make it good: how many microbatches a stage may hold in flight
+during warm-up, whether a forward may start although a backward is about to arrive, and when a weight gradient may fill
+a gap that is shorter than itself.
 
-It cannot run into a deadlock. A forward of stage s starts only if, on top of what it takes, its rank could still carry one
-microbatch alone through all later stages that it holds, on either route (`reserves`). Let some op be unfinished and look
-at the blocked forward of the highest stage s: no microbatch is open on its rank at a later stage, so the last forward
-admitted there belongs to an earlier stage and has left room for s. Where B or W takes memory this argument has holes; then,
-and whenever the greedy comes back without a schedule, one microbatch at a time is used, which the instance admits by construction.
+It cannot run into a deadlock if no B or W takes memory. A forward of stage s starts only if, on top of what it takes,
+its rank could still admit a forward of each later stage that it holds, on either route (`reserves`). Suppose some op is
+unfinished and nothing can run. Then forwards are blocked by memory; look at the one of the highest stage s. On each
+route the oldest unfinished microbatch has come no further than stage s, so on that rank nothing is open at a stage from
+s on, and the last forward admitted at an earlier stage has left room for s. Where B or W takes memory the argument has
+holes; if the greedy then comes back without a schedule, other settings or one microbatch at a time are used, which fits
+under every cap that an instance may have.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ class Knobs:
     delay
         For each rank how far, in percent of its own duration, a forward may delay a backward whose arrival is known.
     fill
-        For each rank the least part, in percent, of a weight gradient's duration that a gap must have to be filled by it.
+        For each rank the least part, in percent, of a weight gradient's duration that a gap must have to be filled.
     hold
         For each rank the most weight gradients that may be pending without one going before the next forward.
     late
@@ -67,25 +69,20 @@ def one_at_a_time(flat: Flat) -> Orders:
 def reserves(flat: Flat) -> list[int]:
     """For each queue the room that must remain on its rank after one of its ops has changed the memory.
 
-    Enough to finish the op's microbatch on this rank with nothing else running and, for a forward, enough for one
-    microbatch of any route to pass through the later stages of the rank.
+    Enough for the rest of the op's own line, and, for a forward, to admit a forward of every later stage of the rank.
     """
     width = flat.width
     reserve = [0] * len(flat.rank)
     for queues in flat.queues_of_rank:
-        forwards = [q for q in queues if q % width == 0]
-        for base in forwards:
+        later: list[int] = []
+        for base in sorted((q for q in queues if q % width == 0), key=lambda q: -flat.stage[q]):
             need = 0
-            for i in range(width - 1, 0, -1):  # from the end: what the rest of this line needs
-                reserve[base + i] = need
-                need = max(0, need + flat.change[base + i])
-            for route in range(len(flat.microbatches)):
-                later = [q for q in forwards if flat.route[q] == route and flat.stage[q] > flat.stage[base]]
-                level = 0
-                for q in (*later, *(q + i for q in reversed(later) for i in range(1, width))):
-                    level += flat.change[q]
-                    need = max(need, level)
-            reserve[base] = need
+            for queue in range(base + width - 1, base, -1):  # from the end: what the rest of this line needs
+                reserve[queue] = need
+                need = max(0, need + flat.change[queue])
+            above = (flat.change[q] + reserve[q] for q in later if flat.stage[q] > flat.stage[base])
+            reserve[base] = max(need, *above, 0)
+            later.append(base)
     return reserve
 
 
@@ -212,5 +209,3 @@ class _Run:
         if weight >= 0 and (starved or (wake - time) * 100 >= knobs.fill[rank] * duration[weight]):
             return weight, 0
         return -1, wake
-
-

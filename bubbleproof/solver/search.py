@@ -1,4 +1,4 @@
-"""The search: a greedy answer at once, published families, hill climbing, then CP-SAT; anytime, never losing a bound."""
+"""The search: a greedy answer at once, published families, hill climbing, then CP-SAT; no bound is ever lost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OPS_PER_EFFORT = 300_000
 """Ops that the greedy places and times per unit of effort; about a second on a common machine."""
 
 
-class OutOfBudget(Exception):  # noqa: N818  # a signal inside the search, not an error
+class OutOfBudget(Exception):  # a signal inside the search, not an error
     """The time or the effort is used up."""
 
 
@@ -98,15 +98,15 @@ def plain_is_best(instance: Instance) -> bool:
             backward = costs.B if kind == "B" else costs.BW
             if any(pairs[s] < costs.F[s] + max(backward) for s in stages):
                 return False
-    return not costs.split or all(
-        costs.BW[s] >= costs.B[s] + costs.W[s] and memory.B[s] <= 0 for s in stages
-    )
+    return not costs.split or all(costs.BW[s] >= costs.B[s] + costs.W[s] and memory.B[s] <= 0 for s in stages)
 
 
 class Search:
     """The state of one solve: best schedule, best bound, and what produced them."""
 
-    def __init__(self, instance: Instance, budget: Budget, seed: int, workers: int, on_progress: OnProgress | None) -> None:
+    def __init__(
+        self, instance: Instance, budget: Budget, seed: int, workers: int, on_progress: OnProgress | None
+    ) -> None:
         self.instance, self.budget, self.seed, self.workers = instance, budget, seed, workers
         self.on_progress = on_progress
         self.flat = Flat(instance)
@@ -122,7 +122,7 @@ class Search:
             default=None,
         )
         self.bound = self.certificate.value if self.certificate else 0
-        self.proof = self.certificate.rule if self.certificate else "none"
+        self.proof: str = self.certificate.rule if self.certificate else "none"
 
     @property
     def done(self) -> bool:
@@ -194,7 +194,7 @@ class Search:
         self.offer(one_at_a_time(self.flat), "one microbatch at a time")
         starts = list(grid(self.flat))
         best = self.first(starts[:12])
-        for step in (lambda: self.try_families(), lambda: self.climb(self.first(starts[12:], best))):
+        for step in (self.try_families, lambda: self.climb(self.first(starts[12:], best))):
             if self.done:
                 break
             step()
@@ -265,5 +265,3 @@ class Search:
                 self.report(name)
             self.offer(self.flat.orders(schedule), name)
         return FamilyResult(name=name, value=value, peak=max(p.memory for p in timeline.peaks), reason=reason)
-
-

@@ -47,7 +47,14 @@ def grid(flat: Flat) -> Iterator[Knobs]:
     p = flat.ranks
     hold = (_UNLIMITED,) * p
     depths: list[tuple[int, ...] | None] = [_depths(flat, 1, 0), _depths(flat, 2, 0), None, _fits(flat, 0)]
-    depths += [_depths(flat, 1, 1), _depths(flat, 2, -1), _fits(flat, 1), _depths(flat, 2, 1), _depths(flat, 3, 0), _depths(flat, 1, p // 2)]
+    depths += [
+        _depths(flat, 1, 1),
+        _depths(flat, 2, -1),
+        _fits(flat, 1),
+        _depths(flat, 2, 1),
+        _depths(flat, 3, 0),
+        _depths(flat, 1, p // 2),
+    ]
     lates = (True, False) if len(flat.rank) > flat.width * p else (True,)
     for delay, fill in ((50, 0), (100, 50), (0, 100), (50, 50), (100, 100), (100, 0), (50, 90)):
         for late in lates:
@@ -85,4 +92,7 @@ def neighbour(flat: Flat, knobs: Knobs, rng: random.Random) -> Knobs:
         value = rng.choice((_UNLIMITED, rng.randrange(0, 2 * p)))
     for rank in range(low, high):
         values[rank] = max(0, value + slope * (rank - low))
-    return replace(knobs, **{field: tuple(values)})
+    changed = tuple(values)
+    if field == "delay":
+        return replace(knobs, delay=changed)
+    return replace(knobs, fill=changed) if field == "fill" else replace(knobs, hold=changed)

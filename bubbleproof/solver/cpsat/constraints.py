@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from ortools.sat.python import cp_model
-
+from bubbleproof.solver.cpsat.orders import Orders
 from bubbleproof.solver.cpsat.variables import Variables, tails
 
 __all__ = ["add_constraints"]
+
+_ALL_ORDERS = 800
+"""Up to so many ops every unknown order of two ops of a rank gets a Boolean."""
 
 
 def add_constraints(v: Variables) -> None:
@@ -14,7 +16,11 @@ def add_constraints(v: Variables) -> None:
     add_dependencies(v)
     add_microbatch_order(v)
     add_one_op_at_a_time(v)
-    add_memory(v)
+    orders = Orders(v)
+    add_memory(v, orders)
+    if v.flat.ops <= _ALL_ORDERS:
+        add_all_orders(v, orders)
+    orders.add_monotony()
     if v.flat.instance.objective == "span":
         add_span(v)
 
@@ -40,6 +46,20 @@ def add_one_op_at_a_time(v: Variables) -> None:
         v.model.add_no_overlap([interval for q in queues for interval in v.op[q]])
 
 
+def add_all_orders(v: Variables, orders: Orders) -> None:
+    """A Boolean for every unknown order of two ops of a rank.
+
+    The intervals imply them, but refutations are shorter when they can be spoken about.
+    """
+    for queues in v.flat.queues_of_rank:
+        for queue in queues:
+            for other in queues:
+                if queue < other:
+                    for i in range(v.flat.size[queue]):
+                        for k in range(v.flat.size[other]):
+                            orders.before(queue, i, other, k)
+
+
 def add_span(v: Variables) -> None:
     """No rank lasts longer than the length; the first start of all is 0.
 
@@ -60,12 +80,12 @@ def add_span(v: Variables) -> None:
         model.add(v.start[0][0] == 0)
 
 
-def add_memory(v: Variables) -> None:
+def add_memory(v: Variables, orders: Orders) -> None:
     """Every rank keeps its cap.
 
     A rank runs one op at a time, so what it holds when an op has changed its memory is the sum over all ops of
-    (change) × (comes before it). Most of these orders are known: by microbatch order, by dependencies and by the windows.
-    Each of the others is a Boolean, and the cap is one linear inequality per op that takes memory.
+    (change) × (comes before it). Most of these orders are known: by microbatch order, by dependencies and by the
+    windows. Each of the others is a Boolean, and the cap is one linear inequality per op that takes memory.
     """
     flat = v.flat
     if flat.cap is None:
@@ -81,7 +101,7 @@ def add_memory(v: Variables) -> None:
             _most_in_flight(v, line, flat.cap[rank])
         freed_at_end = all(flat.change[q] == 0 for q in used if 0 < q % width < width - 1)
         if len(lines) > 1 or not freed_at_end:
-            _counting(v, used, flat.cap[rank])
+            _counting(v, orders, used, flat.cap[rank])
 
 
 def _most_in_flight(v: Variables, line: int, room: int) -> None:
@@ -100,9 +120,8 @@ def _most_in_flight(v: Variables, line: int, room: int) -> None:
         v.model.add(v.start[line][k] >= v.end(freeing, k - most))
 
 
-def _counting(v: Variables, queues: list[int], room: int) -> None:
+def _counting(v: Variables, orders: Orders, queues: list[int], room: int) -> None:
     """The cap of one rank, counted over the order of its ops."""
-    order = _Orders(v)
     changing = [q for q in queues if v.flat.change[q]]
     for queue in changing:
         take = v.flat.change[queue]
@@ -113,77 +132,9 @@ def _counting(v: Variables, queues: list[int], room: int) -> None:
             for other in changing:
                 amount = v.flat.change[other]
                 for i in range(v.flat.size[other]):
-                    known = order.before(other, i, queue, k)
+                    known = orders.before(other, i, queue, k)
                     if known is True:
                         fixed += amount
                     elif known is not False:
                         terms.append(amount * known)
             v.model.add(sum(terms) + fixed <= room)
-    order.add_monotony()
-
-
-class _Orders:
-    """Which of two ops of a rank comes first: known, or a Boolean of the model."""
-
-    def __init__(self, v: Variables) -> None:
-        self.v = v
-        self.literals: dict[tuple[int, int, int, int], cp_model.IntVar] = {}
-
-    def before(self, queue: int, i: int, other: int, k: int) -> bool | cp_model.LinearExprT:
-        """Whether op i of `queue` ends before op k of `other` starts; False also for an op and itself."""
-        known = self._known(queue, i, other, k)
-        if known is not None:
-            return known
-        if (other, k, queue, i) in self.literals:
-            return 1 - self.literals[other, k, queue, i]
-        literal = self.literals.get((queue, i, other, k))
-        if literal is None:
-            v = self.v
-            literal = v.model.new_bool_var("")
-            v.model.add(v.start[other][k] >= v.end(queue, i)).only_enforce_if(literal)
-            v.model.add(v.start[queue][i] >= v.end(other, k)).only_enforce_if(~literal)
-            self.literals[queue, i, other, k] = literal
-        return literal
-
-    def _known(self, queue: int, i: int, other: int, k: int) -> bool | None:
-        v, flat = self.v, self.v.flat
-        if queue == other:
-            return i < k
-        if flat.route[queue] == flat.route[other]:
-            first, second = _rank_in_microbatch(v, queue), _rank_in_microbatch(v, other)
-            if first < second and i <= k and _leads_to(v, queue, other):
-                return True
-            if second < first and k <= i and _leads_to(v, other, queue):
-                return False
-        low, high = v.low, v.high
-        if low[queue][i] + flat.duration[queue] > high[other][k]:
-            return False
-        if low[other][k] + flat.duration[other] > high[queue][i]:
-            return True
-        return None
-
-    def add_monotony(self) -> None:
-        """If a later op of a queue comes before something, so does an earlier one; likewise on the other side."""
-        model, literals = self.v.model, self.literals
-        for (queue, i, other, k), literal in literals.items():
-            later = literals.get((queue, i + 1, other, k))
-            if later is not None:
-                model.add_implication(later, literal)
-            later = literals.get((queue, i, other, k + 1))
-            if later is not None:
-                model.add_implication(literal, later)
-
-
-def _rank_in_microbatch(v: Variables, queue: int) -> int:
-    """Position of a queue's ops among the ops of a microbatch: forwards up, backwards down, each W after its B."""
-    width, stages = v.flat.width, v.flat.instance.stages
-    stage, kind = v.flat.stage[queue], queue % width
-    return stage if kind == 0 else stages + (stages - 1 - stage) * (width - 1) + kind - 1
-
-
-def _leads_to(v: Variables, queue: int, later: int) -> bool:
-    """Whether the op of `later` depends on that of `queue` for the same microbatch, given that it is later in it.
-
-    Everything leads to what is later, but for W, which leads nowhere.
-    """
-    return v.flat.width == 2 or queue % 3 != 2

@@ -19,9 +19,9 @@ _WHOLE_MODEL = 8000
 """Ops up to which the whole model is asked."""
 
 _FIRST_PIECE = 1.0
-"""Effort of the first question about a length."""
+"""Effort of the first questions."""
 
-_PLACES = (0, 4, 2, 1, 3)
+_PLACES = (0, 2, 1, 3, 4)
 """Where between bound and best to ask, in quarters, the most useful first."""
 
 
@@ -34,9 +34,9 @@ class _Running:
 def improve(search: Search) -> None:
     """Ask about lengths between bound and best until they meet.
 
-    A length that is refuted raises the bound; a schedule found lowers the best. A question that brings nothing is asked
-    again later with twice the effort and the other linearization. Each question runs in one thread: CP-SAT alone on a
-    refutation is faster than two of its workers together, so several workers ask about several lengths.
+    A length that is refuted raises the bound; a schedule found lowers the best. When no question brings anything they
+    are asked again with twice the effort and the other linearization. Each question runs in one thread: one CP-SAT
+    worker refutes faster than two that share a question, so several workers ask about several lengths.
     """
     if search.flat.ops <= _WHOLE_MODEL:
         _Interval(search).narrow()
@@ -48,7 +48,10 @@ class _Interval:
     def __init__(self, search: Search) -> None:
         self.search = search
         self.low = search.bound
+        self.piece = _FIRST_PIECE
+        self.round = 0
         self.tried: dict[int, int] = {}
+        """For each length the last round in which it was asked."""
         self.running: dict[int, _Running] = {}
         self.answers: queue.SimpleQueue[tuple[int, Answer | BaseException]] = queue.SimpleQueue()
 
@@ -82,9 +85,11 @@ class _Interval:
         free = [length for length in lengths if length not in self.running]
         if not free:
             return False
-        length = min(free, key=lambda t: self.tried.get(t, 0))
-        times = self.tried.get(length, 0)
-        self.tried[length] = times + 1
+        length = min(free, key=lambda t: self.tried.get(t, -1))
+        if self.tried.get(length, -1) >= self.round:
+            self.round += 1
+            self.piece *= 2
+        self.tried[length] = self.round
         search = self.search
         hint = None
         if search.orders is not None:
@@ -93,10 +98,10 @@ class _Interval:
         question = Question(
             search.flat,
             length,
-            effort=min(_FIRST_PIECE * 2**times, search.budget.effort_left),
+            effort=min(self.piece, search.budget.effort_left),
             seconds=search.budget.left,
             seed=search.seed,
-            linearization=times % 2,
+            linearization=self.round % 2,
             hint=hint,
         )
         thread = threading.Thread(target=self.answer, args=(length, question), daemon=True)
@@ -108,7 +113,7 @@ class _Interval:
         """In a thread: ask, and hand over what came back."""
         try:
             self.answers.put((length, question.ask()))
-        except BaseException as error:  # noqa: BLE001  # it is raised again in the main thread
+        except BaseException as error:  # it is raised again in the main thread
             self.answers.put((length, error))
 
     def take(self, length: int, answer: Answer | BaseException) -> None:

@@ -26,7 +26,7 @@ class Answer:
 
 
 class Question:
-    """Is there a schedule of length (makespan or span, as the instance says) at most `length`?
+    """The question whether a schedule of length (makespan or span, as the instance says) at most `length` exists.
 
     Parameters
     ----------
@@ -41,7 +41,15 @@ class Question:
     """
 
     def __init__(
-        self, flat: Flat, length: int, *, effort: float, seconds: float, seed: int, linearization: int, hint: Times | None
+        self,
+        flat: Flat,
+        length: int,
+        *,
+        effort: float,
+        seconds: float,
+        seed: int,
+        linearization: int,
+        hint: Times | None,
     ) -> None:
         self.flat, self.length, self.effort = flat, length, effort
         self.hint = hint

@@ -54,8 +54,8 @@ def _topological(flat: Flat) -> list[int]:
 def heads(flat: Flat) -> list[list[int]]:
     """For each op the least time from the first start of all to its start.
 
-    Inputs, microbatch order, and what its own line must have run before: the k-th op of a kind comes after k + 1 ops of each
-    earlier kind and k of its own.
+    Inputs, microbatch order, and what its own line must have run before: the k-th op of a kind comes after k + 1 ops of
+    each earlier kind and k of its own.
     """
     head = [[0] * n for n in flat.size]
     width = flat.width
@@ -100,8 +100,8 @@ def tails(flat: Flat, rank: int | None = None) -> list[list[int]]:
 def add_variables(flat: Flat, length: int) -> Variables | None:
     """The starts and intervals of all ops; None if a window is empty, so that the length is impossible.
 
-    For the makespan all ops lie in [0, length]. For the span the first start of all is 0 and, because every rank both feeds
-    another and hears back from it within its own span, all ops lie in [0, 2 · length].
+    For the makespan all ops lie in [0, length]. For the span the first start of all is 0 and, because every rank both
+    feeds the others and hears back from them within its own span, all ops lie in [0, 2 · length].
     """
     span = flat.instance.objective == "span"
     horizon = 2 * length if span else length
