@@ -49,9 +49,11 @@ Slot: TypeAlias = Op | Overlap
 """What occupies a rank at one position of its order."""
 
 
-def members(slot: Slot) -> tuple[Op, ...]:
-    """The ops of a slot: the op itself, or the forward and the backward of a pair."""
-    return (slot,) if isinstance(slot, Op) else (slot.forward, slot.backward)
+def members(slot: object) -> tuple[Op, ...]:
+    """The ops of a slot: the op itself, or the forward and the backward of a pair; none of any other action."""
+    if isinstance(slot, Op):
+        return (slot,)
+    return (slot.forward, slot.backward) if isinstance(slot, Overlap) else ()
 
 
 # [0-9], not \d: \d accepts digits of every script, and int() would read them

@@ -42,7 +42,9 @@ TransferKind: TypeAlias = Literal["SEND_F", "RECV_F", "SEND_B", "RECV_B"]
 CollectiveKind: TypeAlias = Literal["UNSHARD", "RESHARD", "REDUCE_GRAD"]
 """Gather the weights of a stage, free them again, and reduce its gradients over the replicas of the stage."""
 
-Channel: TypeAlias = Literal["eager", "rendezvous-pair", "rendezvous-rank", "per-direction", "per-edge", "batched"]
+Channel: TypeAlias = Literal[
+    "eager", "rendezvous-pair", "rendezvous-rank", "per-direction", "per-edge", "batched", "even-odd"
+]
 """How a runtime carries messages; docs/semantics.md defines each."""
 
 TRANSFER_KINDS: tuple[TransferKind, ...] = get_args(TransferKind)
