@@ -8,7 +8,7 @@ import pytest
 
 import bubbleproof.verify
 
-SHARED = {"op", "placement", "costs", "instance", "schedule", "errors"}
+SHARED = {"op", "placement", "costs", "instance", "schedule", "errors", "program", "table"}
 
 
 def imports(path):

@@ -1,0 +1,126 @@
+"""Running millions of slots: the earliest starts, by arrays.
+
+Source: docs/semantics.md, execution and theorems 1 and 2; section "Large schedules" for the two steps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Runs", "earliest_starts"]
+
+_BATCH = 512
+"""Rounds between two looks at how much a round gets done."""
+_WORTH_A_ROUND = 16
+"""A round of array operations takes as long as so many runs one at a time."""
+
+
+class Runs(NamedTuple):
+    """What is executed: on every lane a chain of runs, each of which waits for at most k others.
+
+    A run is a slot that waits for another lane together with the slots after it that do not: once it has started,
+    nothing holds it up.
+
+    Parameters
+    ----------
+    sources
+        int64, shape (k, n): the run that is waited for; n where nothing is.
+    delays
+        int64, shape (k, n): from the start of that run until what is waited for is there.
+    durations
+        int64, shape (n,).
+    offsets
+        int64: lane r has the runs ``offsets[r]:offsets[r + 1]``.
+    """
+
+    sources: NDArray[np.int64]
+    delays: NDArray[np.int64]
+    durations: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+
+
+def earliest_starts(runs: Runs) -> NDArray[np.int64] | None:
+    """The earliest start of every run; None if lanes wait for each other in a circle.
+
+    In each round every lane whose next run can start makes one step. Where a round gets little done, because there are
+    few lanes or few of them are ready at once, the rest is done one run at a time; its integers are made and dropped,
+    never kept.
+    """
+    count = len(runs.durations)
+    starts = np.full(count + 1, -1, np.int64)
+    starts[count] = 0
+    current, free = runs.offsets[:-1].copy(), np.zeros(len(runs.offsets) - 1, np.int64)
+    if not _rounds(runs, starts, current, free):
+        _one_by_one(runs, starts, current, free)
+    return starts[:count] if bool((starts >= 0).all()) else None
+
+
+def _rounds(runs: Runs, starts: NDArray[np.int64], current: NDArray[np.int64], free: NDArray[np.int64]) -> bool:
+    """Go on in rounds while they get enough done, and bring `starts`, `current` and `free` up to date.
+
+    Returns
+    -------
+    bool
+        Whether nothing can be done any more.
+    """
+    sources, delays, durations, ends = runs.sources, runs.delays, runs.durations, runs.offsets[1:]
+    lanes = np.flatnonzero(current < ends)
+    while len(lanes) >= _WORTH_A_ROUND:
+        here, clock, end, done = current[lanes], free[lanes], ends[lanes], 0
+        for _ in range(_BATCH):
+            since = starts[sources[:, here]]
+            ready = np.flatnonzero(since.min(axis=0) >= 0)
+            if not len(ready):
+                return True
+            now = here[ready]
+            start = np.maximum((since[:, ready] + delays[:, now]).max(axis=0), clock[ready])
+            starts[now] = start
+            clock[ready] = start + durations[now]
+            now += 1
+            here[ready] = now
+            done += len(ready)
+            if (now == end[ready]).any():
+                current[lanes], free[lanes] = here, clock
+                left = here < end
+                lanes, here, clock, end = lanes[left], here[left], clock[left], end[left]
+                if not len(lanes):
+                    return True
+        current[lanes], free[lanes] = here, clock
+        if done < _BATCH * _WORTH_A_ROUND:
+            return False
+    return not len(lanes)
+
+
+def _one_by_one(runs: Runs, starts: NDArray[np.int64], current: NDArray[np.int64], free: NDArray[np.int64]) -> None:
+    """Run every lane as far as it gets; a lane that waits is looked at again only when its source has started."""
+    start_of, durations = memoryview(starts), memoryview(runs.durations)  # type: ignore[arg-type]  # arrays are buffers
+    waits = [(memoryview(of), memoryview(after)) for of, after in zip(runs.sources, runs.delays, strict=True)]
+    ends, position, clock = runs.offsets[1:].tolist(), current.tolist(), free.tolist()
+    asleep: dict[int, list[int]] = {}
+    awake = [lane for lane, end in enumerate(ends) if position[lane] < end]
+    while awake:
+        lane = awake.pop()
+        now, time, end = position[lane], clock[lane], ends[lane]
+        while now < end:
+            blocked = -1
+            for source_of, delay_of in waits:
+                source = source_of[now]
+                since = start_of[source]
+                if since < 0:
+                    blocked = source
+                    break
+                time = max(time, since + delay_of[now])
+            if blocked >= 0:
+                asleep.setdefault(blocked, []).append(lane)
+                break
+            start_of[now] = time
+            time += durations[now]
+            if now in asleep:
+                awake.extend(asleep.pop(now))
+            now += 1
+        position[lane], clock[lane] = now, time
