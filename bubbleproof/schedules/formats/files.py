@@ -6,6 +6,7 @@ import contextlib
 import os
 import tempfile
 from pathlib import Path
+from typing import BinaryIO
 
 from bubbleproof.schedules.errors import FormatError
 
@@ -29,8 +30,7 @@ def read_text(path: Path, limit: int) -> str:
     """
     try:
         with path.open("rb") as file:
-            # one byte more than allowed tells a file at the limit from one beyond it, also for pipes without a size
-            data = file.read(limit + 1)
+            data = _read(file, limit)
     except ValueError as error:  # a NUL in the name
         raise FormatError(f"{str(path)!r}: {error}") from error
     except OSError as error:
@@ -45,6 +45,19 @@ def read_text(path: Path, limit: int) -> str:
         line = data.count(b"\n", 0, error.start) + 1
         byte = data[error.start]
         raise FormatError(f"{path}: line {line}: not UTF-8 text (byte 0x{byte:02x} at offset {error.start})") from error
+
+
+def _read(file: BinaryIO, limit: int) -> bytes:
+    """All of a file, and a byte more than `limit` of one that is larger, also of a pipe without a size.
+
+    In portions, because Python sets memory aside for as many bytes as are asked for, however small the file is.
+    """
+    portions = []
+    left = limit + 1
+    while left and (portion := file.read(min(left, MIB // 4))):
+        portions.append(portion)
+        left -= len(portion)
+    return b"".join(portions)
 
 
 def _reason(error: OSError) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bubbleproof.schedules.costs import Costs, Memory
-from bubbleproof.schedules.errors import FormatError
+from bubbleproof.schedules.errors import FormatError, InstanceError
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.schedules.placement import MAX_STAGES, Placement, custom, linear, loop, vee, wave
 from bubbleproof.schedules.schedule import Schedule
@@ -72,7 +72,11 @@ def infer_instance(
         "assumed: no memory cap, unless one is given; an activation counts 1 and the last backward op frees it"
     )
     memory = Memory.make(placement.stages, placement.ranks)
-    return Inferred(Instance(placement, microbatches, made, memory, name=schedule.name), tuple(notes))
+    try:
+        instance = Instance(placement, microbatches, made, memory, name=schedule.name)
+    except InstanceError as error:
+        raise FormatError(f"{where}: {error}") from error
+    return Inferred(instance, tuple(notes))
 
 
 def _route(schedule: Schedule, where: str, stages: int | None) -> tuple[int, ...]:

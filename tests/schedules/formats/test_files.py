@@ -2,6 +2,7 @@
 
 import os
 import stat
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,26 @@ def test_a_file_exactly_at_the_limit_is_read(tmp_path):
     path = tmp_path / "file"
     path.write_text("x" * 100)
     assert read_text(path, 100) == "x" * 100
+
+
+def test_reading_a_small_file_takes_little_memory_whatever_the_limit(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("x" * 100)
+    tracemalloc.start()
+    try:
+        read_text(path, 1 << 40)
+        assert tracemalloc.get_traced_memory()[1] < files.MIB
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_file_of_many_portions_is_read_whole(tmp_path):
+    path = tmp_path / "file"
+    text = "".join(map(str, range(200_000)))
+    path.write_text(text)
+    assert read_text(path, 2 * files.MIB) == text
+    with pytest.raises(FormatError, match="larger than the limit of 1 MiB"):
+        read_text(path, len(text) - 1)
 
 
 def test_a_name_with_a_zero_byte_is_an_error_of_the_user_when_read_and_when_written():

@@ -74,3 +74,8 @@ def test_placements_get_their_names_back(placement):
 
 def test_any_other_map_is_a_custom_placement():
     assert named_placement((0, 1, 1), 2).kind == "custom"
+
+
+def test_too_many_microbatches_are_refused_with_the_name_of_the_file():
+    with pytest.raises(FormatError, match=r"^f\.csv: microbatches × stages = 1000001 × 2"):
+        infer_instance(Schedule.parse(["0F0 0BW1000000", "1F0 1BW0"]), "f.csv")
