@@ -26,7 +26,7 @@ from bubbleproof.verify.rules import RULES
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["BULK_FROM", "prove", "verify_table"]
+__all__ = ["BULK_FROM", "earliest", "prove", "verify_table"]
 
 BULK_FROM = 20_000
 """From so many ops on the command line judges by arrays; for fewer, the array library costs more than it saves."""
@@ -70,9 +70,7 @@ def verify_table(table: Table, instance: Instance, *, listed_per_rule: int = 10)
 
 def prove(table: Table, instance: Instance) -> Facts | None:
     """The figures of a schedule that breaks no rule; None if it breaks one, or has sums beyond 62 bits."""
-    if table.ranks != instance.ranks or not table.only_ops or not _sums_are_safe(table, instance):
-        return None
-    places = _Places.of(table, instance)
+    places = _Places.of(table, instance) if _sums_are_safe(table, instance) else None
     if places is None:
         return None
     peak = _peaks(table, instance)
@@ -95,20 +93,19 @@ class _Places:
 
     Parameters
     ----------
-    slot
-        int64: the slot of each entry, counted over all ranks.
     units
-        int64, shape (3, m·S): the slot that holds F, the backward and W of each cell (stage·m + microbatch); −1 where
-        there is no W because the backward is fused.
+        int64, shape (3, m·S): the entry of F, of the backward and of W for each cell (stage·m + microbatch); −1 where
+        there is no W because the backward is fused. The attribute `units` has the slots instead.
     """
 
-    def __init__(self, table: Table, instance: Instance, units: NDArray[np.int64]) -> None:
+    def __init__(self, table: Table, units: NDArray[np.int64]) -> None:
         self.slot = np.cumsum(~table.joined) - 1
         self.slots = int(self.slot[-1]) + 1
         self.first = np.flatnonzero(~table.joined)
         self.rank = table.rank[self.first]
         counts = np.bincount(self.rank, minlength=table.ranks)
         self.offsets = np.concatenate(([0], np.cumsum(counts)))
+        self.entries = units
         self.units = np.where(units < 0, -1, self.slot[units])
 
     @classmethod
@@ -117,7 +114,7 @@ class _Places:
         m, stages, split = instance.microbatches, instance.stages, instance.costs.split
         kind, stage, microbatch, joined = table.kind, table.stage, table.microbatch, table.joined
         cells, count = m * stages, len(table)
-        if not 2 * cells <= count <= 3 * cells:
+        if table.ranks != instance.ranks or not table.only_ops or not 2 * cells <= count <= 3 * cells:
             return None
         if (
             int(stage.min()) < 0
@@ -151,7 +148,7 @@ class _Places:
             pair = (kind[second - 1] == _F) & ((kind[second] == _B) | (kind[second] == _BW))
             if not (pair & (microbatch[second - 1] != microbatch[second])).all():
                 return None
-        return cls(table, instance, units)
+        return cls(table, units)
 
 
 def _peaks(table: Table, instance: Instance) -> tuple[int, ...] | None:
@@ -183,7 +180,7 @@ def _durations(table: Table, instance: Instance, places: _Places) -> NDArray[np.
     return found
 
 
-def _needs(table: Table, instance: Instance, places: _Places) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+def _needs(instance: Instance, places: _Places) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
     """For each slot the slots on other ranks that it needs, forward and backward, and the times of their messages.
 
     Returns
@@ -227,35 +224,48 @@ def _messages(instance: Instance) -> NDArray[np.int64]:
     )
 
 
-def _extent(table: Table, instance: Instance, places: _Places) -> tuple[int, int] | None:
-    """Makespan and span of the earliest starts; None if the schedule cannot be run."""
-    needs = _needs(table, instance, places)
+def _starts(table: Table, instance: Instance, places: _Places) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """The earliest start of every slot and its duration; None if the schedule cannot be run.
+
+    Slots that wait for no other rank join the slot before them to one run.
+    """
+    needs = _needs(instance, places)
     if needs is None:
         return None
     needed, delay = needs
     duration = _durations(table, instance, places)
-    waits: NDArray[np.bool_] = np.any(needed >= 0, axis=0)
-    begins = places.offsets[:-1][np.diff(places.offsets) > 0]
-    waits[begins] = True
-    head = np.flatnonzero(waits)
-    run = np.cumsum(waits) - 1
+    head: NDArray[np.bool_] = np.any(needed >= 0, axis=0)
+    head[places.offsets[:-1][np.diff(places.offsets) > 0]] = True
+    heads, run = np.flatnonzero(head), np.cumsum(head) - 1
     until = np.cumsum(duration)
-    before = until - duration
-    runs = len(head)
-    sources, delays = np.full((2, runs), runs), np.zeros((2, runs), np.int64)
+    since = (until - duration)[heads]
+    sources, delays = np.full((2, len(heads)), len(heads)), np.zeros((2, len(heads)), np.int64)
     for row in range(2):
-        mine = np.flatnonzero(needed[row, head] >= 0)
-        slot = needed[row, head[mine]]
-        source = run[slot]
-        sources[row, mine] = source
-        delays[row, mine] = until[slot] - before[head[source]] + delay[row, head[mine]]
-    durations = np.append(before[head[1:]], until[-1]) - before[head]
-    offsets = np.searchsorted(head, places.offsets)
-    starts = earliest_starts(Runs(sources, delays, durations, offsets))
+        mine = np.flatnonzero(needed[row, heads] >= 0)
+        slot = needed[row, heads[mine]]
+        sources[row, mine] = run[slot]
+        delays[row, mine] = until[slot] - since[run[slot]] + delay[row, heads[mine]]
+    durations = np.append(since[1:], until[-1:]) - since
+    starts = earliest_starts(Runs(sources, delays, durations, np.searchsorted(heads, places.offsets)))
     if starts is None:
         return None
-    firsts = starts[run[begins]]
-    lasts = (
-        starts[offsets[1:][np.diff(places.offsets) > 0] - 1] + durations[offsets[1:][np.diff(places.offsets) > 0] - 1]
-    )
-    return int(lasts.max() - firsts.min()), int((lasts - firsts).max())
+    return (until - duration) + (starts - since)[run], duration
+
+
+def _extent(table: Table, instance: Instance, places: _Places) -> tuple[int, int] | None:
+    """Makespan and span of the earliest starts; None if the schedule cannot be run."""
+    found = _starts(table, instance, places)
+    if found is None:
+        return None
+    starts, duration = found
+    busy = np.diff(places.offsets) > 0
+    first, last = places.offsets[:-1][busy], places.offsets[1:][busy] - 1
+    begin, end = starts[first], starts[last] + duration[last]
+    return int(end.max() - begin.min()), int((end - begin).max())
+
+
+def earliest(table: Table, instance: Instance) -> NDArray[np.int64] | None:
+    """The earliest start of every slot, in the order of the table, of a schedule that breaks no rule of order."""
+    places = _Places.of(table, instance)
+    found = None if places is None else _starts(table, instance, places)
+    return None if found is None else found[0]

@@ -1,0 +1,168 @@
+"""Large programs: matching, order of messages and freedom from deadlock, by arrays.
+
+Source: docs/semantics.md, the sections on programs and on channels. Every function answers whether all is well; if not,
+the judge of single actions says what is wrong.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from bubbleproof.schedules.instance import Instance
+from bubbleproof.schedules.table import CODES, Table
+from bubbleproof.verify.bulk_run import Runs, earliest_starts
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Index = NDArray[np.int64]
+
+__all__ = ["CHANNELS", "Messages", "flows", "match"]
+
+CHANNELS = ("eager", "rendezvous-pair", "rendezvous-rank", "per-direction", "per-edge")
+"""The channel models that can be judged by arrays."""
+
+_SEND_F, _RECV_F, _SEND_B, _RECV_B = (CODES[kind] for kind in ("SEND_F", "RECV_F", "SEND_B", "RECV_B"))
+_W = CODES["W"]
+
+
+class Messages(NamedTuple):
+    """The messages of a program, lane by lane and in the order of each lane.
+
+    Parameters
+    ----------
+    send, receive
+        The entries of the two ends.
+    consumer
+        The entry of the op that needs it.
+    lane
+        The lane of each, ascending.
+    backward
+        Whether it is a gradient.
+    """
+
+    send: Index
+    receive: Index
+    consumer: Index
+    lane: Index
+    backward: NDArray[np.bool_]
+
+
+def match(table: Table, instance: Instance, units: Index, channel: str) -> Messages | None:
+    """The messages of a program in which every edge between two ranks has one send and one receive in its place.
+
+    Each message leaves after the op that makes it and arrives before the op that needs it, and on every lane the k-th
+    receive is that of the k-th send.
+
+    Parameters
+    ----------
+    units
+        int64, shape (3, m·S): the entry of F, of the backward and of W for each cell (stage·m + microbatch).
+
+    Returns
+    -------
+    Messages or None
+        None if anything of this is not so.
+    """
+    m, stages = instance.microbatches, instance.stages
+    transfers = np.flatnonzero((table.kind >= _SEND_F) & (table.kind <= _RECV_B))
+    kind, stage = table.kind[transfers], table.stage[transfers].astype(np.int64)
+    microbatch, rank = table.microbatch[transfers].astype(np.int64), table.rank[transfers]
+    lower = np.where((kind == _RECV_F) | (kind == _SEND_B), stage - 1, stage)  # the stage before the edge
+    if ((stage < 0) | (stage >= stages) | (lower < 0) | (lower >= stages - 1)).any():
+        return None
+    if ((microbatch < 0) | (microbatch >= m)).any():
+        return None
+    homes = np.array(instance.placement.routes, np.int32)
+    route = np.array(instance.route_of_microbatch, np.int8)
+    if not np.array_equal(homes[route[microbatch], stage], rank):
+        return None
+    home = homes[route].T.reshape(-1)  # of each cell
+    edges = m * (stages - 1)
+    crossing = home[:edges] != home[m:]
+    backward = (kind == _SEND_B) | (kind == _RECV_B)
+    edge = backward * edges + lower * m + microbatch
+    ends = np.full((2, 2 * edges), -1, np.int64)
+    receives = (kind == _RECV_F) | (kind == _RECV_B)
+    ends[receives.astype(np.int8), edge] = transfers
+    # no more ends than there are messages, and none missing: each is there once
+    if len(transfers) != 4 * int(crossing.sum()) or not ((ends >= 0) == np.tile(crossing, 2)).all():
+        return None
+    name = edge[~receives]
+    send, receive = ends[0, name], ends[1, name]
+    cell = name % edges
+    gradient = name >= edges
+    producer = np.where(gradient, units[1, cell + m], units[0, cell])
+    consumer = np.where(gradient, units[1, cell], units[0, cell + m]) if edges else producer
+    if (send < producer).any() or (receive > consumer).any():
+        return None
+    lane = table.rank[send].astype(np.int64) * table.ranks + table.rank[receive]
+    if channel == "per-direction":
+        lane = 2 * lane + gradient
+    by_lane = np.argsort(lane, kind="stable")
+    found = Messages(*(column[by_lane] for column in (send, receive, consumer, lane, gradient)))
+    if ((found.lane[1:] == found.lane[:-1]) & (found.receive[1:] < found.receive[:-1])).any():
+        return None
+    return found
+
+
+def flows(table: Table, messages: Messages, channel: str) -> bool:
+    """Whether a program whose messages match runs to its end under a channel model.
+
+    All that counts is what waits for what, so nothing takes time here. Each slot that waits for no message joins the
+    slot before it to one run; a message is a run of its own.
+    """
+    transfer = np.zeros(len(table), np.bool_)
+    transfer[messages.send] = transfer[messages.receive] = True
+    begins = ~(transfer | table.joined)
+    slot = np.cumsum(begins) - 1  # of a transfer: the slot before it, which may be one of the rank before, or −1
+    first = np.concatenate(([0], np.cumsum(begins)))[table.offsets]  # the first slot of each rank
+    head = np.zeros(int(first[-1]), np.bool_)
+    head[first[:-1][np.diff(first) > 0]] = True
+    if channel == "rendezvous-rank":  # calls come one after the other, so a slot waits for any transfer before it
+        waiting = np.flatnonzero(begins[1:] & transfer[:-1] & (table.rank[1:] == table.rank[:-1])) + 1
+        head[slot[waiting]] = True
+    else:
+        head[slot[messages.consumer]] = True
+    run, heads = np.cumsum(head) - 1, np.flatnonzero(head)
+    total = len(heads) + len(messages.send)
+    node = np.full(len(table) + 1, total, np.int64)
+    node[messages.send] = node[messages.receive] = message = np.arange(len(heads), total)
+    sources = np.full((4, total), total, np.int64)
+    if channel == "rendezvous-rank":
+        sources[0, run[slot[waiting]]] = node[waiting - 1]
+    else:
+        sources[messages.backward.astype(np.int8), run[slot[messages.consumer]]] = message
+    queued_before = node[_queued_before(table, messages, channel)]
+    for row, end in enumerate((messages.send, messages.receive)):
+        before = slot[end]
+        there = before >= first[table.rank[end]]
+        sources[row, message[there]] = run[before[there]]
+        if channel != "eager" or end is messages.receive:  # an eager send waits for no other
+            sources[row + 2, message] = queued_before[end]
+    lanes = np.flatnonzero(np.diff(messages.lane, prepend=-1)) + len(heads)
+    offsets = np.concatenate((np.searchsorted(heads, first[:-1]), lanes, [total]))
+    none = np.zeros((1, 1), np.int64)
+    runs = Runs(sources, np.broadcast_to(none, sources.shape), np.broadcast_to(none[0], total), offsets)
+    return earliest_starts(runs) is not None
+
+
+def _queued_before(table: Table, messages: Messages, channel: str) -> Index:
+    """For each transfer the one before it in its queue; elsewhere, and where there is none, the number of entries."""
+    peer = np.full(len(table), -1, np.int64)
+    peer[messages.send], peer[messages.receive] = table.rank[messages.receive], table.rank[messages.send]
+    entries = np.flatnonzero(peer >= 0)
+    kind, queue = table.kind[entries], table.rank[entries].astype(np.int64)
+    if channel == "per-direction":
+        queue = 2 * queue + ((kind == _SEND_B) | (kind == _RECV_B))
+    elif channel != "rendezvous-rank":
+        queue = queue * table.ranks + peer[entries]
+        if channel != "rendezvous-pair":
+            queue = 2 * queue + ((kind == _SEND_F) | (kind == _SEND_B))
+    by_queue = np.argsort(queue, kind="stable")
+    same = queue[by_queue[1:]] == queue[by_queue[:-1]]
+    before = np.full(len(table), len(table), np.int64)
+    before[entries[by_queue[1:][same]]] = entries[by_queue[:-1][same]]
+    return before
