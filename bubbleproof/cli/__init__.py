@@ -15,6 +15,7 @@ __all__ = ["VERBS", "build_parser", "main"]
 VERBS = {
     "solve": "find the best schedule of an instance, and prove how good it is",
     "verify": "prove that a schedule is complete, cannot deadlock and fits its memory, or show why not",
+    "prove": "prove a family or a generator of yours right for every number of microbatches",
     "show": "draw a schedule in the terminal or as SVG",
     "compare": "families and schedules side by side on one instance",
     "families": "list the published schedule families, or build one",

@@ -5,12 +5,17 @@ from __future__ import annotations
 import argparse
 import difflib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bubbleproof.cli import options
 from bubbleproof.cli.load import Loaded
 from bubbleproof.schedules.errors import FamilyError
 
-__all__ = ["EPILOG", "built", "configure", "run", "unknown"]
+if TYPE_CHECKING:
+    from bubbleproof.schedules.families import Family
+    from bubbleproof.schedules.instance import Instance
+
+__all__ = ["EPILOG", "built", "configure", "instance_for", "run", "unknown"]
 
 EPILOG = """\
 examples:
@@ -87,17 +92,28 @@ def built(name: str, arguments: argparse.Namespace) -> Loaded:
     if name not in FAMILIES:
         raise unknown(name)
     family = FAMILIES[name]
+    instance, notes = instance_for(family, arguments)
+    return Loaded(family.build(instance), instance, None, None, notes)
+
+
+def instance_for(family: Family, arguments: argparse.Namespace) -> tuple[Instance, tuple[str, ...]]:
+    """The instance that the options name, or describe for a family; with a sentence for what was assumed.
+
+    Raises
+    ------
+    FamilyError
+        Options contradict each other.
+    """
     if arguments.instance is not None:
         from bubbleproof.cli.load import load_instance
 
         for option in ("ranks", "chunks", "cost", "stages", "placement"):
             if getattr(arguments, option, None) is not None:
                 raise FamilyError(f"--{option} does not go with --instance, which says it already")
-        instance = options.with_overrides(load_instance(arguments.instance), arguments)
-        return Loaded(family.build(instance), instance, None, None, ())
+        return options.with_overrides(load_instance(arguments.instance), arguments), ()
     for option in ("stages", "placement"):
         if getattr(arguments, option, None) is not None:
-            raise FamilyError(f"--{option} does not go with the family {name}, which has its own placement")
+            raise FamilyError(f"--{option} does not go with the family {family.name}, which has its own placement")
     from bubbleproof.schedules.costs import Costs, Memory
     from bubbleproof.schedules.instance import Instance
 
@@ -110,12 +126,12 @@ def built(name: str, arguments: argparse.Namespace) -> Loaded:
     else:
         costs = Costs.make(placement.stages, F=table["F"], B=table["B"], W=weight, BW=table.get("BW"), comm=comm)
     memory = Memory.make(placement.stages, placement.ranks, cap=arguments.cap)
-    instance = Instance(placement, arguments.microbatches or 8, costs, memory)
+    instance = Instance(placement, getattr(arguments, "microbatches", None) or 8, costs, memory)
     shown = ", ".join(f"{key} = {value}" for key, value in table.items())
     notes = (
         () if arguments.cost else (f"assumed: costs {shown}; an activation counts 1 and the last backward op frees it",)
     )
-    return Loaded(family.build(instance), instance, None, None, notes)
+    return instance, notes
 
 
 def unknown(name: str) -> FamilyError:

@@ -73,8 +73,8 @@ class PeriodicSchedule:
     Raises
     ------
     ScheduleError
-        A step or `least` below 1, routes that do not match, an index that does not fit its segment, or no microbatch
-        at `least`.
+        A step or `least` below 1, routes that do not match, an index that does not fit its segment or is that of no
+        microbatch of its route, or no microbatch at `least`.
     """
 
     rows: tuple[tuple[Segment, ...], ...]
@@ -101,6 +101,16 @@ class PeriodicSchedule:
                         raise ScheduleError(f"rank {rank}: {self.text(op)} counts in blocks if and only if in a loop")
                     if not 0 <= op.route < len(self.steps):
                         raise ScheduleError(f"rank {rank}: an op on route {op.route}, which does not exist")
+                    if not self._exists(op):
+                        raise ScheduleError(f"rank {rank}: there is no microbatch for {self.text(op)} on its route")
+
+    def _exists(self, op: IndexedOp) -> bool:
+        """Whether an op has a microbatch of its own route for every n ≥ least."""
+        base, step = self.bases[op.route], self.steps[op.route]
+        blocks = step * self.least
+        if op.anchor == "n":
+            return op.offset + blocks >= 0 and op.offset < base
+        return 0 <= op.offset < base + (step if op.anchor == "b" else blocks)
 
     @property
     def period(self) -> int:

@@ -6,10 +6,12 @@ from collections.abc import Collection, Sequence
 
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.verify.case import Need
+from bubbleproof.verify.report import Violation
 
-__all__ = ["cycle_words", "grid"]
+__all__ = ["cycle_words", "grid", "picture"]
 
 _MARGIN = 2
+_WIDE = 24
 
 
 def cycle_words(waits: Sequence[Need]) -> str:
@@ -69,3 +71,16 @@ def grid(schedule: Schedule, marked: Collection[tuple[int, int]], *, around_mark
         line = " ".join(column[row].ljust(size) for column, size in zip(columns, widths, strict=True))
         lines.append(line.rstrip())
     return "\n".join(lines)
+
+
+def picture(schedule: Schedule, violations: Sequence[Violation]) -> str:
+    """The grid with every cell that a violation names in brackets; of wide schedules the part around those cells."""
+    marked = set()
+    for violation in violations:
+        if violation.rank is not None and violation.position is not None:
+            marked.add((violation.rank, violation.position))
+        for wait in (violation.witness or {}).get("waits", ()):
+            marked.add((wait["rank"], wait["position"]))
+            marked.add((wait["needed_rank"], wait["needed_position"]))
+    wide = max(map(len, schedule.orders), default=0) > _WIDE
+    return grid(schedule, marked, around_marked=wide and bool(marked))

@@ -1,0 +1,221 @@
+"""Whether a periodic schedule is right for every number of blocks: a finite check that is enough, and the check.
+
+Written from docs/semantics.md, section "For every number of microbatches": theorem 6 for completeness, theorem 7 for
+deadlock and theorem 8 for memory.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bubbleproof.schedules.instance import MAX_STAGE_MICROBATCHES, Instance
+from bubbleproof.schedules.op import BACKWARDS
+from bubbleproof.schedules.pattern import IndexedOp, PeriodicSchedule, indexed_members
+from bubbleproof.verify.judge import verify
+from bubbleproof.verify.report import Report, Verdict
+
+__all__ = ["Growth", "Induction", "cutoff", "growth", "induct"]
+
+MOST_SLOTS = 20_000_000
+"""Slots that are judged at most before the answer is UNKNOWN."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The peak of a rank as a function of n: the largest of ``level + slope·n`` over the lines.
+
+    Parameters
+    ----------
+    lines
+        (level, slope), the highest line of each slope, by ascending slope.
+    """
+
+    lines: tuple[tuple[int, int], ...]
+
+    def at(self, n: int) -> int:
+        """The peak for n blocks."""
+        return max(level + slope * n for level, slope in self.lines)
+
+    @property
+    def slope(self) -> int:
+        """What a block adds to the peak in the long run; at most 0 if the peak is bounded."""
+        return max(slope for _, slope in self.lines)
+
+    def first_above(self, cap: int, least: int) -> int | None:
+        """The smallest n ≥ least whose peak is above the cap; None if there is none."""
+        if self.at(least) > cap:
+            return least
+        beyond = [(cap - level) // slope + 1 for level, slope in self.lines if slope > 0]
+        return min(beyond, default=None)
+
+
+@dataclass(frozen=True)
+class Induction:
+    """What was found about a periodic schedule.
+
+    Parameters
+    ----------
+    verdict
+        PROVED: every rule holds for every n ≥ ``pattern.least``. VIOLATED: not for `n`. UNKNOWN: the check would take
+        too long.
+    checked
+        All n from ``pattern.least`` to this one were judged; the theorems carry on from there.
+    peaks
+        For each rank its peak as a function of n; () if the pattern is not complete.
+    n, report
+        The smallest n whose schedule breaks a rule, and what the judge says of it; no report if it is too large.
+    """
+
+    verdict: Verdict
+    pattern: PeriodicSchedule
+    checked: int
+    peaks: tuple[Growth, ...] = ()
+    n: int | None = None
+    report: Report | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """An op of the pattern on a rank."""
+
+    rank: int
+    op: IndexedOp
+
+
+def _places(pattern: PeriodicSchedule) -> dict[tuple[str, int, int], list[_Place]]:
+    """The ops of each class: F, G (backward in either form) or W; stage; route."""
+    found: dict[tuple[str, int, int], list[_Place]] = defaultdict(list)
+    for rank, row in enumerate(pattern.rows):
+        for segment in row:
+            for slot in segment.slots:
+                for op in indexed_members(slot):
+                    letter = "G" if op.kind in BACKWARDS else op.kind
+                    found[letter, op.stage, op.route].append(_Place(rank, op))
+    return found
+
+
+def _dependencies(pattern: PeriodicSchedule, stages: int) -> Iterator[tuple[_Place, _Place]]:
+    """(input, op) of every two ops of the pattern whose classes depend on each other."""
+    places = _places(pattern)
+    for (letter, stage, route), found in places.items():
+        inputs = []
+        if letter == "F" and stage > 0:
+            inputs = [("F", stage - 1)]
+        elif letter == "G":
+            inputs = [("F", stage), *([("G", stage + 1)] if stage + 1 < stages else [])]
+        elif letter == "W":
+            inputs = [("G", stage)]
+        for other, at in inputs:
+            for source in places.get((other, at, route), ()):
+                yield from ((source, place) for place in found)
+
+
+def _distance(a: IndexedOp, b: IndexedOp, step: int) -> tuple[int, int]:
+    """(blocks that a dependency between two ops covers, the last n at which it joins the start to the end).
+
+    The first is 0 and the second −1 if there is none.
+    """
+    anchors = {a.anchor, b.anchor}
+    blocks, rest = divmod(a.offset - b.offset, step)
+    if rest or anchors in ({""}, {"n"}):
+        return 0, -1
+    if anchors == {"b"}:
+        return abs(blocks) + 1, -1
+    if anchors == {"", "n"}:
+        return 0, blocks if b.anchor == "n" else -blocks
+    # the block of the loop, counted from the first one or backwards from n; the loop reaches it or not
+    looped_minus_fixed = -blocks if b.anchor == "b" else blocks
+    if "" in anchors:
+        block = -looped_minus_fixed
+        return max(0, block + 1), -1
+    return max(0, looped_minus_fixed), -1
+
+
+def cutoff(pattern: PeriodicSchedule, stages: int) -> int:
+    """The n* of theorem 7: if the schedule for n* blocks has no deadlock, none for more blocks has one."""
+    into: dict[int, int] = defaultdict(int)
+    inside = joins = 0
+    for source, place in _dependencies(pattern, stages):
+        covered, join = _distance(source.op, place.op, pattern.steps[place.op.route])
+        joins = max(joins, join)
+        if source.rank == place.rank:
+            inside = max(inside, covered)
+        else:
+            into[place.rank] = max(into[place.rank], covered)
+    for row in pattern.rows:
+        for slot in (slot for segment in row for slot in segment.slots):
+            ops = indexed_members(slot)
+            if len(ops) == 2 and ops[0].route == ops[1].route:
+                joins = max(joins, _distance(ops[0], ops[1], pattern.steps[ops[0].route])[1])
+    return max(sum(into.values()), inside, joins, pattern.least + 1)
+
+
+def growth(pattern: PeriodicSchedule, instance: Instance) -> tuple[Growth, ...]:
+    """Theorem 8: the peak of each rank as a function of n, the static amount included; for n ≥ 1."""
+    memory = instance.memory
+    found = []
+    for static, row in zip(memory.static, pattern.rows, strict=True):
+        level, slope = static, 0
+        lines = {(level, slope)}
+        for segment in row:
+            net = 0
+            inner = []
+            for slot in segment.slots:
+                for op in indexed_members(slot):
+                    net += memory.of(op.kind, op.stage)
+                    inner.append(net)
+            if segment.repeat == "once":
+                lines.update((level + change, slope) for change in inner)
+                level += net
+            else:  # the first round, and the last, which stands on n − 1 rounds
+                lines.update((level + change, slope) for change in inner)
+                lines.update((level - net + change, slope + net) for change in inner)
+                slope += net
+        best: dict[int, int] = {}
+        for height, rise in lines:
+            best[rise] = max(height, best.get(rise, height))
+        found.append(Growth(tuple((height, rise) for rise, height in sorted(best.items()))))
+    return tuple(found)
+
+
+def induct(pattern: PeriodicSchedule, instance: Instance, *, most_slots: int = MOST_SLOTS) -> Induction:
+    """Decide whether every schedule of a pattern, for n ≥ ``pattern.least``, obeys every rule under an instance.
+
+    Parameters
+    ----------
+    instance
+        Placement, costs, memory and caps; its number of microbatches has no meaning.
+    most_slots
+        Slots that are judged at most; the answer is UNKNOWN where more are needed.
+
+    Raises
+    ------
+    InstanceError
+        The pattern has other routes than the placement, or the instance cannot be.
+    """
+    last = cutoff(pattern, instance.stages)
+    slots = sum(len(segment.slots) for row in pattern.rows for segment in row)
+    too_long = (last - pattern.least + 1) * (last + 1) * slots > 2 * most_slots
+    if too_long or pattern.microbatches(last) * instance.stages > MAX_STAGE_MICROBATCHES:
+        reason = f"every m up to {pattern.microbatches(last)} would have to be judged, which takes too long"
+        return Induction(Verdict.UNKNOWN, pattern, pattern.least, reason=reason)
+    for n in range(pattern.least, last + 1):
+        at = pattern.instance(instance, n)
+        report = verify(pattern.schedule(n), at)
+        if report.verdict != Verdict.PROVED:
+            complete = not any(rule.startswith("V1") for rule in report.counts)
+            peaks = growth(pattern, instance) if complete else ()
+            return Induction(Verdict.VIOLATED, pattern, n, peaks, n, report)
+    peaks = growth(pattern, instance)
+    caps = instance.memory.cap or ()
+    firsts = [peak.first_above(cap, pattern.least) for cap, peak in zip(caps, peaks, strict=False)]
+    over = min((first for first in firsts if first is not None), default=None)
+    if over is None:
+        return Induction(Verdict.PROVED, pattern, last, peaks)
+    above = None
+    if pattern.microbatches(over) * instance.stages <= MAX_STAGE_MICROBATCHES // 10:
+        above = verify(pattern.schedule(over), pattern.instance(instance, over))
+    return Induction(Verdict.VIOLATED, pattern, last, peaks, over, above)
