@@ -180,8 +180,6 @@ def replay_flat(flat: Flat, orders: Orders, release: Sequence[int] | None = None
     while stack:
         rank = stack.pop()
         order, i, time, root = orders[rank], position[rank], free[rank], head[rank]
-        if i == 0:
-            first[rank] = -1
         for queue in order[i:]:
             mine = ends[queue]
             k = len(mine)
@@ -195,7 +193,7 @@ def replay_flat(flat: Flat, orders: Orders, release: Sequence[int] | None = None
                 if arrival > start:
                     start, cause = arrival, roots[source][k]
             else:
-                if first[rank] < 0:
+                if i == 0:
                     first[rank] = start
                 time, root = start + duration[queue], cause
                 mine.append(time)
@@ -233,13 +231,14 @@ def least_span(flat: Flat, orders: Orders) -> Times | None:
             best = times
         if best.span <= limit:
             return best
+        raised = list(release)
         for rank in range(flat.ranks):
             late = times.last[rank] - limit
             if late > times.first[rank]:
                 parent[rank] = times.root[rank]
                 path[rank] = times.last[rank] - release[times.root[rank]]
-        for rank in range(flat.ranks):
-            release[rank] = max(release[rank], times.last[rank] - limit, times.first[rank])
+                raised[rank] = late
+        release = raised
         mean = _cycle_mean(parent, path)
         if mean > limit:
             limit = mean

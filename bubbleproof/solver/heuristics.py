@@ -9,9 +9,9 @@ It cannot run into a deadlock if no B or W takes memory. A forward of stage s st
 its rank could still admit a forward of each later stage that it holds, on either route (`reserves`). Suppose some op is
 unfinished and nothing can run. Then forwards are blocked by memory; look at the one of the highest stage s. On each
 route the oldest unfinished microbatch has come no further than stage s, so on that rank nothing is open at a stage from
-s on, and the last forward admitted at an earlier stage has left room for s. Where B or W takes memory the argument has
-holes; if the greedy then comes back without a schedule, other settings or one microbatch at a time are used, which fits
-under every cap that an instance may have.
+s on, and the last forward admitted at an earlier stage has left room for s. A cap of two routes may be too low to leave
+such room, and where B or W takes memory the argument has holes: if the greedy comes back without a schedule, one
+microbatch at a time remains, with fused backwards if need be, which fits under every cap that an instance may have.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
+from bubbleproof.schedules.instance import Instance
+from bubbleproof.schedules.op import Op
+from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.solver.flat import Flat, Orders
 
-__all__ = ["Knobs", "greedy", "one_at_a_time", "reserves"]
+__all__ = ["Knobs", "fused_one_at_a_time", "greedy", "one_at_a_time", "reserves"]
 
 _NEVER = 1 << 62
 
@@ -66,6 +69,17 @@ def one_at_a_time(flat: Flat) -> Orders:
     return orders
 
 
+def fused_one_at_a_time(instance: Instance) -> Schedule:
+    """Every microbatch alone with fused backwards, which fits under every cap that an instance may have."""
+    orders: list[list[Op]] = [[] for _ in range(instance.ranks)]
+    for j in range(instance.microbatches):
+        for stage in range(instance.stages):
+            orders[instance.rank_of(stage, j)].append(Op("F", stage, j))
+        for stage in reversed(range(instance.stages)):
+            orders[instance.rank_of(stage, j)].append(Op("BW", stage, j))
+    return Schedule.of(orders, "one microbatch at a time")
+
+
 def reserves(flat: Flat) -> list[int]:
     """For each queue the room that must remain on its rank after one of its ops has changed the memory.
 
@@ -75,7 +89,7 @@ def reserves(flat: Flat) -> list[int]:
     reserve = [0] * len(flat.rank)
     for queues in flat.queues_of_rank:
         later: list[int] = []
-        for base in sorted((q for q in queues if q % width == 0), key=lambda q: -flat.stage[q]):
+        for base in sorted((q for q in queues if q % width == 0 and flat.size[q]), key=lambda q: -flat.stage[q]):
             need = 0
             for queue in range(base + width - 1, base, -1):  # from the end: what the rest of this line needs
                 reserve[queue] = need

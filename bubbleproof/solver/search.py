@@ -14,7 +14,7 @@ from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.schedules.timeline import Timeline, replay
 from bubbleproof.solver.bounds import lower_bounds
 from bubbleproof.solver.flat import Flat, Orders, least_span, peaks, replay_flat
-from bubbleproof.solver.heuristics import Knobs, greedy, one_at_a_time, reserves
+from bubbleproof.solver.heuristics import Knobs, fused_one_at_a_time, greedy, one_at_a_time, reserves
 from bubbleproof.solver.result import FamilyResult, OnProgress, Progress
 from bubbleproof.solver.tuning import grid, neighbour
 from bubbleproof.verify.certificate import Certificate
@@ -173,7 +173,8 @@ class Search:
         if self.family is not None:
             return self.family
         if self.orders is None:
-            self.offer(one_at_a_time(self.flat), "one microbatch at a time")
+            self.one_at_a_time()
+            return self.schedule
         return self.flat.schedule(self.orders or [], self.source)
 
     def notes(self) -> tuple[str, ...]:
@@ -191,7 +192,7 @@ class Search:
         OutOfBudget
             The time or effort ended first. The best so far is kept.
         """
-        self.offer(one_at_a_time(self.flat), "one microbatch at a time")
+        self.one_at_a_time()
         starts = list(grid(self.flat))
         best = self.first(starts[:12])
         for step in (self.try_families, lambda: self.climb(self.first(starts[12:], best))):
@@ -204,6 +205,12 @@ class Search:
             improve(self)
         if not self.families:
             self.try_families()
+
+    def one_at_a_time(self) -> None:
+        """The first schedule, which always exists."""
+        if self.offer(one_at_a_time(self.flat), "one microbatch at a time") is None:
+            schedule = fused_one_at_a_time(self.instance)
+            self.judge_family(schedule.name, schedule)
 
     def first(self, starts: list[Knobs], best: tuple[int, Knobs] | None = None) -> tuple[int, Knobs] | None:
         """Try settings one after the other; the best of them with its objective."""

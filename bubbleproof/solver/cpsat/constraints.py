@@ -7,9 +7,6 @@ from bubbleproof.solver.cpsat.variables import Variables, tails
 
 __all__ = ["add_constraints"]
 
-_ALL_ORDERS = 800
-"""Up to so many ops every unknown order of two ops of a rank gets a Boolean."""
-
 
 def add_constraints(v: Variables) -> None:
     """Everything that makes the starts a schedule of the length asked for."""
@@ -18,8 +15,6 @@ def add_constraints(v: Variables) -> None:
     add_one_op_at_a_time(v)
     orders = Orders(v)
     add_memory(v, orders)
-    if v.flat.ops <= _ALL_ORDERS:
-        add_all_orders(v, orders)
     orders.add_monotony()
     if v.flat.instance.objective == "span":
         add_span(v)
@@ -44,20 +39,6 @@ def add_one_op_at_a_time(v: Variables) -> None:
     """A rank runs one op at a time."""
     for queues in v.flat.queues_of_rank:
         v.model.add_no_overlap([interval for q in queues for interval in v.op[q]])
-
-
-def add_all_orders(v: Variables, orders: Orders) -> None:
-    """A Boolean for every unknown order of two ops of a rank.
-
-    The intervals imply them, but refutations are shorter when they can be spoken about.
-    """
-    for queues in v.flat.queues_of_rank:
-        for queue in queues:
-            for other in queues:
-                if queue < other:
-                    for i in range(v.flat.size[queue]):
-                        for k in range(v.flat.size[other]):
-                            orders.before(queue, i, other, k)
 
 
 def add_span(v: Variables) -> None:

@@ -18,7 +18,7 @@ __all__ = ["improve"]
 _WHOLE_MODEL = 8000
 """Ops up to which the whole model is asked."""
 
-_FIRST_PIECE = 1.0
+_FIRST_PIECE = 2.0
 """Effort of the first questions."""
 
 _PLACES = (0, 2, 1, 3, 4)
