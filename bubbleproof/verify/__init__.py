@@ -5,6 +5,7 @@ data types are common.
 """
 
 from bubbleproof.verify.judge import verify
-from bubbleproof.verify.report import Facts, Report, Verdict, Violation
+from bubbleproof.verify.program_judge import verify_program
+from bubbleproof.verify.report import ChannelFacts, Facts, Report, Verdict, Violation
 
-__all__ = ["Facts", "Report", "Verdict", "Violation", "verify"]
+__all__ = ["ChannelFacts", "Facts", "Report", "Verdict", "Violation", "verify", "verify_program"]

@@ -53,6 +53,8 @@ class Case:
         Claimed starts, per rank and position, or None.
     claims
         Claimed figures: ``makespan``, ``span``, ``peak``; other keys are not looked at.
+    target
+        The runtime whose own rules hold as well; None for those of every runtime.
     """
 
     def __init__(
@@ -61,11 +63,13 @@ class Case:
         instance: Instance,
         timeline: Sequence[Sequence[int]] | None = None,
         claims: Mapping[str, object] | None = None,
+        target: str | None = None,
     ) -> None:
         self.schedule = schedule
         self.instance = instance
         self.timeline = timeline
         self.claims = claims or {}
+        self.target = target
         self._stages = instance.stages
         self._microbatches = instance.microbatches
 
@@ -231,7 +235,7 @@ class Case:
     @cached_property
     def facts(self) -> Facts:
         """The figures of the report."""
-        slots = sum(map(len, self.schedule.orders))
+        slots = sum(bool(members(slot)) for _, _, slot in self.schedule.slots())
         if not self.same_ranks:
             return Facts(slots, None, None, (None,) * self.instance.ranks)
         timed = all(self.exact) and not self.inverted and not self.run.deadlock

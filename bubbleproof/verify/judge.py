@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.verify.case import Case
+from bubbleproof.verify.exchange import Target
 from bubbleproof.verify.report import Report, Verdict, Violation
-from bubbleproof.verify.rules import RULES
+from bubbleproof.verify.rules import RULES, AnyRule, gradients
 
-__all__ = ["ALWAYS_ASSUMED", "verify"]
+__all__ = ["ALWAYS_ASSUMED", "Gathered", "gather", "verify"]
 
 ALWAYS_ASSUMED: tuple[str, ...] = (
     "Messages: each arrives a fixed time after its op ends; sends never block, and none is lost or delayed by another. "
@@ -28,6 +30,7 @@ def verify(
     *,
     timeline: Sequence[Sequence[int]] | None = None,
     claims: Mapping[str, object] | None = None,
+    target: Target | None = None,
     listed_per_rule: int = 10,
 ) -> Report:
     """Judge a schedule under an instance.
@@ -42,6 +45,8 @@ def verify(
         Claimed figures under the keys ``makespan``, ``span`` and ``peak`` (a list, one per rank); makespan and span are
         those of `timeline` if it is given, else of the earliest starts. Other keys are not looked at, so a solve record
         can be given as it is.
+    target
+        A runtime whose own rules hold as well.
     listed_per_rule
         How many violations of one rule the report lists; it counts all.
 
@@ -51,32 +56,45 @@ def verify(
         PROVED or VIOLATED, with the violations, the assumptions and the recomputed figures. Nothing that a schedule,
         timeline or claim contains raises an error.
     """
-    case = Case(schedule, instance, timeline, claims)
-    checked: list[str] = []
-    listed: list[Violation] = []
-    counts: dict[str, int] = {}
-    assumptions = dict.fromkeys(ALWAYS_ASSUMED)
-    for rule in RULES:
-        reason = rule.idle(case)
-        if reason:
-            assumptions[reason] = None
-            continue
-        checked.append(rule.id)
-        for violation in rule.check(case):
-            counts[rule.id] = counts.get(rule.id, 0) + 1
-            if counts[rule.id] <= listed_per_rule:
-                listed.append(violation)
-    if case.same_ranks:
-        assumptions.update(dict.fromkeys(_not_judged(case)))
+    case = Case(schedule, instance, timeline, claims, target)
+    gathered = gather(case, (*RULES, *gradients.TARGET_RULES) if target else RULES, ALWAYS_ASSUMED, listed_per_rule)
     return Report(
-        verdict=Verdict.VIOLATED if counts else Verdict.PROVED,
-        violations=tuple(listed),
-        counts=counts,
-        rules=tuple(checked),
-        assumptions=tuple(assumptions),
+        verdict=Verdict.VIOLATED if gathered.counts else Verdict.PROVED,
+        violations=tuple(gathered.listed),
+        counts=gathered.counts,
+        rules=tuple(gathered.checked),
+        assumptions=tuple(gathered.assumptions),
         facts=case.facts,
         listed_per_rule=listed_per_rule,
     )
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What a list of rules says about a case."""
+
+    checked: list[str]
+    listed: list[Violation]
+    counts: dict[str, int]
+    assumptions: dict[str, None]
+
+
+def gather(case: Case, rules: Sequence[AnyRule], assumed: Sequence[str], listed_per_rule: int) -> Gathered:
+    """Ask every rule; an idle one gives its reason as an assumption."""
+    found = Gathered([], [], {}, dict.fromkeys(assumed))
+    for rule in rules:
+        reason = rule.idle(case)
+        if reason:
+            found.assumptions[reason] = None
+            continue
+        found.checked.append(rule.id)
+        for violation in rule.check(case):
+            found.counts[rule.id] = found.counts.get(rule.id, 0) + 1
+            if found.counts[rule.id] <= listed_per_rule:
+                found.listed.append(violation)
+    if case.same_ranks:
+        found.assumptions.update(dict.fromkeys(_not_judged(case)))
+    return found
 
 
 def _not_judged(case: Case) -> list[str]:

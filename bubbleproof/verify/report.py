@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-__all__ = ["Facts", "Report", "Verdict", "Violation"]
+__all__ = ["ChannelFacts", "Facts", "Report", "Verdict", "Violation"]
 
 
 @functools.total_ordering
@@ -90,6 +90,33 @@ class Facts:
 
 
 @dataclass(frozen=True)
+class ChannelFacts:
+    """Figures of a program under its channel model.
+
+    Parameters
+    ----------
+    channel
+        The model.
+    transfers
+        Number of sends and receives.
+    makespan
+        Last end − first start of the ops, everything as soon as rows, queues and data allow; None if the program
+        does not run to its end, or is incomplete.
+    stops
+        For each rank the position of the first action that never ends when every transfer is taken as it stands; None
+        for a rank that ends. A missing op counts as run.
+    posted_receives
+        For each rank the most receives that are posted and not yet used at one time.
+    """
+
+    channel: str
+    transfers: int
+    makespan: int | None
+    stops: tuple[int | None, ...]
+    posted_receives: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Report:
     """The answer of the judge.
 
@@ -107,6 +134,13 @@ class Report:
         What the verdict rests on and what was not checked, one sentence each.
     facts
         Figures, recomputed.
+    advice
+        Of a program: what is worth knowing and breaks nothing, under ids that begin with A.
+    channel
+        Of a program: figures under its channel model.
+    order
+        Of a program that cannot deadlock: the certificate, which `verify.channel_certificate` checks. One order of all
+        actions as (rank, position), the send and the receive of a message together.
     """
 
     verdict: Verdict
@@ -117,6 +151,9 @@ class Report:
     facts: Facts
     listed_per_rule: int
     format: str = "bubbleproof-report/1"
+    advice: tuple[Violation, ...] = ()
+    channel: ChannelFacts | None = None
+    order: tuple[tuple[tuple[int, int], ...], ...] | None = None
 
     def to_json(self) -> bytes:
         """The report as canonical JSON: sorted keys, no blanks, equal reports give equal bytes."""
@@ -135,5 +172,6 @@ class Report:
                     lines.extend("    " + line for line in str(picture).splitlines())
             if self.counts[rule] > len(listed):
                 lines.append(f"{rule}: {self.counts[rule] - len(listed)} more of this rule are not listed")
+        lines.extend(f"{violation.rule} (advice): {violation.message}" for violation in self.advice)
         lines.extend(f"assumed: {sentence}" for sentence in self.assumptions)
         return "\n".join(lines)

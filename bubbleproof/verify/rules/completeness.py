@@ -209,7 +209,7 @@ def bad_pair(case: Case) -> Iterator[Violation]:
             yield Violation("V107", rank, position, str(slot), message)
 
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[Rule[Case], ...] = (
     rank_count,
     missing_op,
     duplicate_op,

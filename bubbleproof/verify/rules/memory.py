@@ -68,4 +68,4 @@ def _when(op: Op) -> str:
     return "has started" if op.kind == "F" else "has ended"
 
 
-RULES: tuple[Rule, ...] = (over_the_cap,)
+RULES: tuple[Rule[Case], ...] = (over_the_cap,)

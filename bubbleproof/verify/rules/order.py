@@ -81,4 +81,4 @@ def deadlock(case: Case) -> Iterator[Violation]:
     )
 
 
-RULES: tuple[Rule, ...] = (before_its_input, deadlock)
+RULES: tuple[Rule[Case], ...] = (before_its_input, deadlock)

@@ -4,30 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from bubbleproof.verify.case import Case
 from bubbleproof.verify.report import Violation
 
-__all__ = ["Check", "Rule", "other_ranks", "rule"]
+__all__ = ["AnyRule", "Rule", "other_ranks", "rule"]
 
-Check: TypeAlias = Callable[[Case], Iterator[Violation]]
+C = TypeVar("C", bound=Case)
 
 
 @dataclass(frozen=True)
-class Rule:
-    """A rule: a stable id, a short name, and a generator of its violations.
+class Rule(Generic[C]):
+    """A rule about cases of one sort: a stable id, a short name, and a generator of its violations.
 
     Parameters
     ----------
+    example
+        A smallest thing that breaks the rule, in words or as the rows of a program.
+    seen
+        Who was bitten: public reports.
     idle
         Tells why the rule has nothing to check in a case, as a sentence for the report's assumptions; "" if it has.
     """
 
     id: str
     name: str
-    check: Check
-    idle: Callable[[Case], str]
+    check: Callable[[C], Iterator[Violation]]
+    idle: Callable[[C], str]
+    example: str = ""
+    seen: str = ""
 
     @property
     def statement(self) -> str:
@@ -58,10 +64,15 @@ def _never_idle(case: Case) -> str:
     return ""
 
 
-def rule(identity: str, name: str, *, idle: Callable[[Case], str] = _never_idle) -> Callable[[Check], Rule]:
+def rule(
+    identity: str, name: str, *, idle: Callable[[C], str] = _never_idle, example: str = "", seen: str = ""
+) -> Callable[[Callable[[C], Iterator[Violation]]], Rule[C]]:
     """Make a rule of a generator of violations; its docstring states the rule in its first sentence."""
 
-    def make(check: Check) -> Rule:
-        return Rule(identity, name, check, idle)
+    def make(check: Callable[[C], Iterator[Violation]]) -> Rule[C]:
+        return Rule(identity, name, check, idle, example, seen)
 
     return make
+
+
+AnyRule: TypeAlias = Rule[Any]

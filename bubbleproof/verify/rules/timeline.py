@@ -137,4 +137,4 @@ def false_figure(case: Case) -> Iterator[Violation]:
             yield Violation("V405", None, None, None, message, {"peak": list(facts.peak), "claimed": str(peak)})
 
 
-RULES: tuple[Rule, ...] = (count_of_starts, busy_rank, before_its_message, bad_start, false_figure)
+RULES: tuple[Rule[Case], ...] = (count_of_starts, busy_rank, before_its_message, bad_start, false_figure)
