@@ -10,8 +10,7 @@ from bubbleproof.verify.bulk import earliest
 
 
 def zb_h1(ranks: int, microbatches: int) -> Table:
-    """ZB-H1 as in bubbleproof.schedules.families.zero_bubble: warm-up of 1F1B, each W as many microbatches late as its
-    stage's number."""
+    """The order of the family zb-h1: warm-up of 1F1B, and stage s runs each W s microbatches late."""
     kinds, numbers = [], []
     j = np.arange(microbatches)
     for stage in range(ranks):
@@ -33,8 +32,10 @@ def zb_h1(ranks: int, microbatches: int) -> Table:
 
 
 def lowered(table: Table, instance: Instance) -> Table:
-    """The schedule with its messages: all ops in the order of their earliest starts, and each message right after the op
-    that makes it, on both of its ranks. No op of the instance may take no time."""
+    """The schedule with its messages, each right after the op that makes it, on both of its ranks.
+
+    What stands before what across ranks is taken from the earliest starts, so every op has to take time.
+    """
     starts = earliest(table, instance)
     assert starts is not None
     assert not table.joined.any()

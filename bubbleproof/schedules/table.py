@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bubbleproof.schedules.errors import ScheduleError
 from bubbleproof.schedules.op import KINDS, Op, Overlap, members
 from bubbleproof.schedules.program import COLLECTIVE_KINDS, TRANSFER_KINDS, Action, Collective, Program, Transfer
 from bubbleproof.schedules.schedule import Schedule
@@ -27,6 +28,7 @@ NAMES: tuple[str, ...] = (*KINDS, *TRANSFER_KINDS, *COLLECTIVE_KINDS)
 
 CODES: dict[str, int] = {name: code for code, name in enumerate(NAMES)}
 
+_LIMIT = 1 << 31
 _TRANSFERS = len(KINDS)
 _COLLECTIVES = len(KINDS) + len(TRANSFER_KINDS)
 
@@ -83,7 +85,13 @@ class Table:
 
     @classmethod
     def of(cls, rows: Schedule | Program) -> Table:
-        """The table of a schedule or a program."""
+        """The table of a schedule or a program.
+
+        Raises
+        ------
+        ScheduleError
+            An op of no known kind, or a number beyond 32 bits.
+        """
         lines: Iterable[Iterable[Action]] = rows.orders if isinstance(rows, Schedule) else rows.rows
         kind: list[int] = []
         stage: list[int] = []
@@ -94,9 +102,12 @@ class Table:
             for action in line:
                 entries = members(action) if isinstance(action, Op | Overlap) else (action,)
                 for index, entry in enumerate(entries):
+                    number = -1 if isinstance(entry, Collective) else entry.microbatch
+                    if entry.kind not in CODES or not (-_LIMIT <= entry.stage < _LIMIT and -_LIMIT <= number < _LIMIT):
+                        raise ScheduleError(f"{str(entry)[:40]!r} does not fit into a table")
                     kind.append(CODES[entry.kind])
                     stage.append(entry.stage)
-                    microbatch.append(-1 if isinstance(entry, Collective) else entry.microbatch)
+                    microbatch.append(number)
                     joined.append(index > 0)
             offsets.append(len(kind))
         return cls(
