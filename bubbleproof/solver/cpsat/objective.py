@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 from ortools.sat.python import cp_model
 
 from bubbleproof.solver.cpsat.constraints import add_constraints
+from bubbleproof.solver.cpsat.stretch import stretched
 from bubbleproof.solver.cpsat.variables import Variables, add_variables
 from bubbleproof.solver.flat import Flat, Orders, Times
 
@@ -51,7 +52,8 @@ class Question:
         linearization: int,
         hint: Times | None,
     ) -> None:
-        self.flat, self.length, self.effort = flat, length, effort
+        self.flat, self.length, self.factor = stretched(flat, length)
+        self.effort = effort
         self.hint = hint
         self.solver = cp_model.CpSolver()
         parameters = self.solver.parameters
@@ -84,7 +86,8 @@ class Question:
         origin = min(times.first)
         for queue, starts in enumerate(v.start):
             for k, start in enumerate(starts):
-                v.model.add_hint(start, times.ends[queue][k] - self.flat.duration[queue] - origin)
+                at = self.factor * (times.ends[queue][k] - origin) - self.flat.duration[queue]
+                v.model.add_hint(start, max(0, at))
 
     def _orders(self, v: Variables) -> Orders:
         flat = self.flat
