@@ -11,6 +11,7 @@ the whole cell.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -52,34 +53,50 @@ def load(path: Path) -> Schedule:
 
 def loads(text: str, where: str = "schedule.csv") -> Schedule:
     """Read the text of a compute-only CSV; `where` begins every error message."""
+    return Schedule.of([_row(line, place) for line, place in lines(text, where)])
+
+
+def lines(text: str, where: str) -> Iterator[tuple[str, str]]:
+    """The lines of a CSV, each with its place for messages; every line is a rank.
+
+    Raises
+    ------
+    FormatError
+        The text is empty, begins with a byte order mark, or has a blank line.
+    """
     if text.startswith("\ufeff"):
         raise FormatError(f"{where}: line 1, cell 1: byte order mark; save the file as UTF-8 without one")
     if not text:
         raise FormatError(f"{where}: the file is empty")
-    lines = text.split("\n")
-    if lines[-1] == "":
-        lines.pop()  # the newline that ends the last line
-    return Schedule.of([_row(line.removesuffix("\r"), f"{where}: line {n}") for n, line in enumerate(lines, 1)])
+    found = text.split("\n")
+    if found[-1] == "":
+        found.pop()  # the newline that ends the last line
+    for number, line in enumerate(found, 1):
+        if not line.strip(" \t\r"):
+            raise FormatError(
+                f"{where}: line {number}: blank line; PyTorch counts every line as a rank, so there is none to skip"
+            )
+        yield line.removesuffix("\r"), f"{where}: line {number}"
 
 
 def _row(line: str, where: str) -> list[Slot]:
-    if not line.strip(" \t"):
-        raise FormatError(f"{where}: blank line; PyTorch counts every line as a rank, so there is none to skip")
     row = []
     for number, cell in enumerate(line.split(","), 1):
         text = cell.strip(" \t")
         if text:
-            row.append(_slot(text, f"{where}, cell {number}: {_shown(text)}"))
+            row.append(read_slot(text, f"{where}, cell {number}: {shown(text)}"))
     if not row:
         raise FormatError(f"{where}: only empty cells; a rank cannot be idle for the whole step")
     return row
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
+    """The text of a cell for a message, cut short."""
     return ascii(text if len(text) <= 40 else text[:39] + "~")
 
 
-def _slot(text: str, where: str) -> Slot:
+def read_slot(text: str, where: str) -> Slot:
+    """Read a cell that holds an op or a pair; `where` begins every error message."""
     if not text.startswith("("):
         return _action(text, where)
     inner, closed, kind = text[1:].partition(")")
@@ -129,7 +146,7 @@ def _explain(text: str, where: str) -> NoReturn:
     elif _WITHOUT_MICROBATCH.fullmatch(text):
         why = f"the microbatch is missing; {known}"
     elif prefix:
-        rest = _shown(text[prefix.end() :])
+        rest = shown(text[prefix.end() :])
         why = f"{rest} follows the action {prefix[0]} (PyTorch would skip it without a word)"
     else:
         why = known
@@ -145,6 +162,12 @@ def dumps(schedule: Schedule, instance: Instance) -> str:
         PyTorch cannot run the schedule: a stage on two ranks, a rank without ops, or forwards of the last stage that
         are not in microbatch order (PyTorch assigns losses by position, and then trains on wrong gradients silently).
     """
+    refuse_what_torch_cannot_run(schedule, instance)
+    return "".join(",".join(map(cell_text, order)) + "\n" for order in schedule.orders)
+
+
+def refuse_what_torch_cannot_run(schedule: Schedule, instance: Instance) -> None:
+    """Refuse to write what PyTorch would not load, or would run with wrong gradients."""
     if len(instance.placement.routes) > 1:
         raise FormatError("PyTorch's CSV has one rank for each stage; a bidirectional placement has two for each")
     if schedule.ranks != instance.ranks:
@@ -161,12 +184,12 @@ def dumps(schedule: Schedule, instance: Instance) -> str:
     for rank, order in enumerate(schedule.orders):
         if not order:
             raise FormatError(f"rank {rank} runs nothing; PyTorch refuses an empty line")
-    return "".join(",".join(map(_text, order)) + "\n" for order in schedule.orders)
 
 
-def _text(slot: Slot) -> str:
+def cell_text(slot: Slot) -> str:
+    """A slot in PyTorch's letters."""
     if isinstance(slot, Overlap):
-        return f"({_text(slot.forward)};{_text(slot.backward)})OVERLAP_F_B"
+        return f"({cell_text(slot.forward)};{cell_text(slot.backward)})OVERLAP_F_B"
     return f"{slot.stage}{_TORCH[slot.kind]}{slot.microbatch}"
 
 
