@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--chunks", type=options.positive, metavar="V", help="stages per rank")
     options.add_costs(parser)
     options.add_cap(parser)
-    parser.add_argument("-o", "--output", metavar="OUT", help="write the schedule as JSON")
+    parser.add_argument("-o", "--output", type=options.file_name, metavar="OUT", help="write the schedule as JSON")
     options.add_colour(parser)
 
 
@@ -118,6 +118,9 @@ def instance_for(family: Family, arguments: argparse.Namespace) -> tuple[Instanc
     from bubbleproof.schedules.instance import Instance
 
     placement = family.placement(arguments.ranks or 4, arguments.chunks or family.chunks)
+    usual = family.placement(placement.ranks, family.chunks)
+    if arguments.chunks not in (None, family.chunks) and placement == usual:
+        raise FamilyError(f"--chunks does not go with the family {family.name}, which has its own placement")
     table = arguments.cost or {"F": 1, "B": 1, "W": 1}
     comm = table.get("comm", 0)
     weight = table.get("W")

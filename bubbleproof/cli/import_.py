@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--instance", metavar="INSTANCE", help="the instance that the schedule belongs to")
     options.add_sizes(parser)
     options.add_cap(parser)
-    parser.add_argument("-o", "--output", metavar="OUT", help="default: standard output")
+    parser.add_argument("-o", "--output", type=options.file_name, metavar="OUT", help="default: standard output")
 
 
 def run(arguments: argparse.Namespace) -> int:

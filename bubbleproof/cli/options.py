@@ -15,6 +15,7 @@ __all__ = [
     "add_costs",
     "add_sizes",
     "cost_table",
+    "file_name",
     "positive",
     "rank_list",
     "with_overrides",
@@ -39,6 +40,13 @@ def positive(text: str) -> int:
 def natural(text: str) -> int:
     """An integer ≥ 0."""
     return _digits(text)
+
+
+def file_name(text: str) -> str:
+    """The name of a file to write; an empty one would silently mean none."""
+    if not text:
+        raise argparse.ArgumentTypeError("'' is no file name")
+    return text
 
 
 def rank_list(text: str) -> tuple[int, ...]:

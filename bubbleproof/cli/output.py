@@ -29,7 +29,14 @@ __all__ = [
 
 
 def prepare() -> None:
-    """Make output streams print what their encoding lacks as escapes instead of failing."""
+    """Make output streams print what their encoding lacks as escapes instead of failing.
+
+    A stream that the caller has closed (``>&-``) goes nowhere.
+    """
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # open until the process ends
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # absent on replaced streams

@@ -34,7 +34,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ranks-table", action="store_true", help="a table of idle times, peak and messages of each rank"
     )
-    parser.add_argument("--svg", metavar="OUT", help="write a picture instead of drawing in the terminal")
+    parser.add_argument(
+        "--svg", type=options.file_name, metavar="OUT", help="write a picture instead of drawing in the terminal"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

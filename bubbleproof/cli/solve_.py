@@ -46,7 +46,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--microbatches", type=options.positive, metavar="M", help="instead of the file's")
     parser.add_argument("--workers", type=options.natural, default=0, metavar="N", help="threads; 0: one per processor")
     parser.add_argument("--seed", type=options.natural, default=0, metavar="N", help="default 0")
-    parser.add_argument("-o", "--output", metavar="OUT", help="write the schedule, its times and its record as JSON")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=options.file_name,
+        metavar="OUT",
+        help="write the schedule, its times and its record as JSON",
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress on standard error")
     options.add_colour(parser)
 
@@ -68,7 +74,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     instance = options.with_overrides(load_instance(arguments.file), arguments)
     if arguments.output:
-        _refuse_unwritable(Path(arguments.output))
+        from bubbleproof.schedules.formats.files import check_writable
+
+        check_writable(Path(arguments.output))  # now, and not after the search
     from bubbleproof.solver import solve
 
     solution = solve(
@@ -87,16 +95,6 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         emit(_report(instance, solution, arguments))
     return 3 if solution.record.level == "open" else 0
-
-
-def _refuse_unwritable(path: Path) -> None:
-    """Say now, and not after the search, that the result could not be written."""
-    from bubbleproof.schedules.errors import FormatError
-
-    if path.is_dir():
-        raise FormatError(f"{path}: is a directory, not a file")
-    if not path.absolute().parent.is_dir():
-        raise FormatError(f"{path}: cannot write: there is no directory {path.absolute().parent}")
 
 
 class _Log:

@@ -64,6 +64,7 @@ def refused(result, *words):
         ("ranks = 2", "ranks = 0", ["bad.toml", "placement.ranks = 0"]),
         ("= 4\n", "= 0\n", ["bad.toml", "microbatches = 0"]),
         ("= 4\n", "= 600000\n", ["bad.toml", "600000 × 2 = 1200000 is beyond the limit of 1000000"]),
+        ("W = 2", 'W = 2\ncomm = { "0-1" = 1, "00-1" = 2 }', ["bad.toml", "cost.comm", "'00-1' is no edge"]),
         ("[cost]", "[cost", ["bad.toml", "not TOML", "line 7"]),
     ],
 )
@@ -133,9 +134,16 @@ def test_a_truncated_schedule(run, share):
         (["solve", "good.toml", "--objective", "time"], ["invalid choice: 'time'"]),
         (["solve", "good.toml", "-o", "no/where.json"], ["cannot write: there is no directory"]),
         (["solve", "good.toml", "-o", "."], ["is a directory"]),
+        (["solve", "good.toml", "-o", ""], ["'' is no file name"]),
+        (["export", "good.json", "--to", "svg", "-o", ""], ["'' is no file name"]),
+        (["import", "good.csv", "--from", "torch-csv", "-o", ""], ["'' is no file name"]),
+        (["families", "1f1b", "-o", ""], ["'' is no file name"]),
+        (["show", "1f1b", "--svg", ""], ["'' is no file name"]),
         (["show", "1f1c"], ["no family and no file is named '1f1c'; did you mean 1f1b?"]),
         (["show", "good.json", "--window", "5:5"], ["a window is two times"]),
         (["show", "1f1b", "--placement", "0,1"], ["has its own placement"]),
+        (["families", "v-half", "--chunks", "3"], ["--chunks does not go with the family v-half"]),
+        (["show", "1f1b", "--chunks", "2"], ["--chunks does not go with the family 1f1b"]),
         (["families", "zb-h3"], ["did you mean zb-h"]),
         (["families", "zb-h1", "--cost", "F=1,BW=2"], ["zb-h1"]),
         (["families", "1f1b", "--ranks", "2000000"], ["beyond the limit of 1000000 stages"]),
@@ -152,6 +160,14 @@ def test_a_truncated_schedule(run, share):
 )
 def test_a_bad_option(run, argv, words):
     refused(run(*argv), *words)
+
+
+def test_a_result_that_could_not_be_written_is_refused_before_the_search(run, monkeypatch):
+    def never(*_, **__):
+        raise AssertionError("searched")
+
+    monkeypatch.setattr("bubbleproof.solver.solve", never)
+    refused(run("solve", "good.toml", "-o", "/proc/out.json"), "/proc/out.json: cannot write")
 
 
 def test_nothing_is_written_when_the_input_is_bad(run):

@@ -96,3 +96,10 @@ def test_every_encoding_of_the_terminal_works(schedule, encoding):
 def test_no_color_is_respected(schedule):
     shown = subprocess.run([*COMMAND, "show", str(schedule)], capture_output=True, env={**os.environ, "NO_COLOR": "1"})
     assert b"\x1b[" not in shown.stdout
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_closed_output_is_no_error(schedule, closed):
+    command = f'exec "{sys.executable}" -m bubbleproof.cli show "{schedule}" {closed}'
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

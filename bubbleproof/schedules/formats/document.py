@@ -290,7 +290,8 @@ def _routes(given: str | list[int] | None, microbatches: int, routes: int) -> tu
 
 
 def _edge(key: str) -> tuple[int, int]:
-    match = re.fullmatch(r"([0-9]{1,7})-([0-9]{1,7})", key)
+    # no leading zeros: "0-1" and "00-1" would be one edge with two times
+    match = re.fullmatch(r"(0|[1-9][0-9]{0,6})-(0|[1-9][0-9]{0,6})", key)
     if match is None:
         raise InstanceError(f'cost.comm: {_short(key)!r} is no edge; an edge is two ranks, like "0-1"')
     return int(match[1]), int(match[2])

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from bubbleproof.schedules.errors import FormatError
 
-__all__ = ["MIB", "read_text", "write_atomic"]
+__all__ = ["MIB", "check_writable", "read_text", "write_atomic"]
 
 MIB = 1 << 20
 
@@ -85,6 +85,30 @@ def write_atomic(path: Path, text: str) -> None:
             path.write_text(text, encoding="utf-8")
             return
         _replace(path, text)
+    except OSError as error:
+        raise FormatError(f"{path}: cannot write: {_reason(error)}") from error
+    except ValueError as error:
+        raise FormatError(f"{str(path)!r}: {error}") from error
+
+
+def check_writable(path: Path) -> None:
+    """Find out beforehand whether `write_atomic` could write a file, by creating a temporary one next to it.
+
+    Raises
+    ------
+    FormatError
+        It is a directory, or its directory is missing or not writable.
+    """
+    try:
+        if path.is_dir():
+            raise IsADirectoryError
+        if path.exists() and not path.is_file():
+            return
+        parent = Path(os.path.realpath(path)).parent
+        if not parent.is_dir():
+            raise FormatError(f"{path}: cannot write: there is no directory {parent}")
+        with tempfile.TemporaryFile(dir=parent):
+            pass
     except OSError as error:
         raise FormatError(f"{path}: cannot write: {_reason(error)}") from error
     except ValueError as error:
