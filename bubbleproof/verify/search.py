@@ -12,6 +12,7 @@ from bubbleproof.schedules.costs import Costs, Memory
 from bubbleproof.schedules.errors import BubbleproofError, InstanceError
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.schedules.placement import Placement, bidirectional, linear, loop, vee, wave
+from bubbleproof.schedules.program import Channel, Program
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.verify.judge import verify
 from bubbleproof.verify.report import Report, Verdict
@@ -20,7 +21,17 @@ from bubbleproof.verify.witness import picture
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-__all__ = ["Counterexample", "Generator", "MakePlacement", "Peak", "Search", "Size", "import_hypothesis", "promised"]
+__all__ = [
+    "Counterexample",
+    "Generator",
+    "MakePlacement",
+    "Peak",
+    "Search",
+    "Size",
+    "import_hypothesis",
+    "judge",
+    "promised",
+]
 
 Generator: TypeAlias = Callable[[Instance], Any]
 MakePlacement: TypeAlias = Callable[[int, int], Placement]
@@ -52,7 +63,7 @@ class Counterexample:
     instance, judged
         What the generator was given, and under what its schedule was judged: the same with the promised peak as cap.
     schedule
-        What it made; None if it made none.
+        What it made, a schedule or a program; None if it made neither.
     report
         The judge's report; None if there is nothing that could be judged.
     error
@@ -62,7 +73,7 @@ class Counterexample:
     size: Size
     instance: Instance
     judged: Instance
-    schedule: Schedule | None
+    schedule: Schedule | Program | None
     report: Report | None
     error: str = ""
 
@@ -99,6 +110,23 @@ class Counterexample:
         return f"{instance.placement.kind} placement, {', '.join(shown)}"
 
 
+def judge(made: Schedule | Program, instance: Instance, channel: Channel | None) -> Report:
+    """The report on a schedule, or on a program under a channel, left out: ``rendezvous-pair``.
+
+    Raises
+    ------
+    BubbleproofError
+        A channel is given for a schedule, which says nothing of messages.
+    """
+    if isinstance(made, Program):
+        from bubbleproof.verify.program_judge import verify_program
+
+        return verify_program(made, instance, channel=channel or "rendezvous-pair")
+    if channel is not None:
+        raise BubbleproofError(f"the channel {channel} was asked for, but a Schedule has no messages; make a Program")
+    return verify(made, instance)
+
+
 def promised(instance: Instance, peak: int | Sequence[int]) -> Instance:
     """The instance under which a promise is judged: its caps, and the promised peak as another.
 
@@ -125,6 +153,7 @@ class Search:
     memory: Literal["unit", "any"] | Callable[[Placement], Memory]
     cap: Literal["any"] | Peak | None
     peak: Peak | None
+    channel: Channel | None
     refuses: type[Exception] | tuple[type[Exception], ...]
 
     def __post_init__(self) -> None:
@@ -170,8 +199,8 @@ class Search:
             where = f"{last.filename}:{last.lineno}, in {last.name}"
             words = f"the generator raised {type(error).__name__}: {error} ({where})"
             return Counterexample(size, instance, instance, None, None, words)
-        if not isinstance(schedule, Schedule):
-            words = f"the generator returned a {type(schedule).__name__}, which is no Schedule"
+        if not isinstance(schedule, Schedule | Program):
+            words = f"the generator returned a {type(schedule).__name__}, which is neither a Schedule nor a Program"
             return Counterexample(size, instance, instance, None, None, words)
         judged, words = instance, ""
         if self.peak is not None:
@@ -180,7 +209,7 @@ class Search:
                 judged = promised(instance, promise)
             except InstanceError as error:
                 words = f"no schedule keeps the promised peak of {promise}: {error}"
-        report = verify(schedule, judged)
+        report = judge(schedule, judged, self.channel)
         if report.verdict == Verdict.PROVED and not words:
             return None
         return Counterexample(size, instance, judged, schedule, report, words)

@@ -20,6 +20,7 @@ from bubbleproof.schedules.costs import Costs, Memory
 from bubbleproof.schedules.errors import BubbleproofError, FamilyError
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.schedules.placement import Placement
+from bubbleproof.schedules.program import Channel, Program
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.verify.judge import verify
 from bubbleproof.verify.report import Report, Verdict
@@ -31,6 +32,7 @@ from bubbleproof.verify.search import (
     Search,
     Size,
     import_hypothesis,
+    judge,
     promised,
 )
 from bubbleproof.verify.witness import picture
@@ -91,18 +93,21 @@ class Checked:
 
 
 def assert_schedule(
-    schedule: Schedule,
+    schedule: Schedule | Program,
     instance: Instance,
     *,
+    channel: Channel | None = None,
     timeline: Sequence[Sequence[int]] | None = None,
     peak: int | Sequence[int] | None = None,
 ) -> Report:
-    """Assert that a schedule obeys every rule under an instance; the message of the failure shows where it does not.
+    """Assert that a schedule or program obeys every rule; the message of the failure shows where it does not.
 
     Parameters
     ----------
+    channel
+        How the messages of a program travel; left out, ``rendezvous-pair``.
     timeline
-        Claimed starts, judged too.
+        Claimed starts of a schedule, judged too.
     peak
         The most memory a rank may hold, one number or one per rank, besides the caps of the instance.
 
@@ -110,9 +115,17 @@ def assert_schedule(
     ------
     BadSchedule
         An AssertionError with the violations and the grid of the schedule, the guilty cells in brackets.
+    BubbleproofError
+        A timeline for a program, or a channel for a schedule.
     """
     __tracebackhide__ = True
-    report = verify(schedule, instance if peak is None else promised(instance, peak), timeline=timeline)
+    judged = instance if peak is None else promised(instance, peak)
+    if timeline is None:
+        report = judge(schedule, judged, channel)
+    elif isinstance(schedule, Program) or channel is not None:
+        raise BubbleproofError("starts are judged of a Schedule, without a channel")
+    else:
+        report = verify(schedule, judged, timeline=timeline)
     if report.verdict != Verdict.PROVED:
         words = "\n".join(str(violation) for violation in report.violations)
         raise BadSchedule(f"{words}\n\n{picture(schedule, report.violations)}")
@@ -131,6 +144,7 @@ def check_generator(
     memory: Literal["unit", "any"] | Callable[[Placement], Memory] = "unit",
     cap: Literal["any"] | Peak | None = None,
     peak: Peak | None = None,
+    channel: Channel | None = None,
     refuses: type[Exception] | tuple[type[Exception], ...] = FamilyError,
     examples: int = 100,
 ) -> Checked:
@@ -161,6 +175,8 @@ def check_generator(
     peak
         What the generator promises of its memory although it is told no cap: the most that a rank holds, one number
         or one per rank.
+    channel
+        How the messages of programs travel (`bubbleproof.schedules.program.CHANNELS`); left out, ``rendezvous-pair``.
     refuses
         Exceptions by which the generator says that it does not make schedules for an instance. Any other is an error.
     examples
@@ -174,7 +190,9 @@ def check_generator(
         It refused every size.
     """
     __tracebackhide__ = True
-    search = Search(generator, _sizes(ranks, microbatches, chunks), placement, costs, split, memory, cap, peak, refuses)
+    search = Search(
+        generator, _sizes(ranks, microbatches, chunks), placement, costs, split, memory, cap, peak, channel, refuses
+    )
     found = search.sizes() or search.drawn(examples)
     if found is not None:
         raise BadSchedule(str(found), found)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import cast
 
+from bubbleproof.schedules.op import Slot
+from bubbleproof.schedules.program import Program
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.verify.case import Need
 from bubbleproof.verify.report import Violation
@@ -73,14 +76,22 @@ def grid(schedule: Schedule, marked: Collection[tuple[int, int]], *, around_mark
     return "\n".join(lines)
 
 
-def picture(schedule: Schedule, violations: Sequence[Violation]) -> str:
-    """The grid with every cell that a violation names in brackets; of wide schedules the part around those cells."""
+def picture(made: Schedule | Program, violations: Sequence[Violation]) -> str:
+    """The grid with every cell that a violation names in brackets; of wide ones the part around those cells."""
     marked = set()
     for violation in violations:
         if violation.rank is not None and violation.position is not None:
             marked.add((violation.rank, violation.position))
         for wait in (violation.witness or {}).get("waits", ()):
-            marked.add((wait["rank"], wait["position"]))
-            marked.add((wait["needed_rank"], wait["needed_position"]))
-    wide = max(map(len, schedule.orders), default=0) > _WIDE
-    return grid(schedule, marked, around_marked=wide and bool(marked))
+            marked.update(
+                (wait[rank], wait[position])
+                for rank, position in (
+                    ("rank", "position"),
+                    ("rank", "behind_position"),
+                    ("needed_rank", "needed_position"),
+                )
+                if rank in wait and position in wait
+            )
+    rows = Schedule(cast("tuple[tuple[Slot, ...], ...]", made.rows)) if isinstance(made, Program) else made
+    wide = max(map(len, rows.orders), default=0) > _WIDE
+    return grid(rows, marked, around_marked=wide and bool(marked))

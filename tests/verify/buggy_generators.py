@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from bubbleproof.schedules.errors import FamilyError
+from bubbleproof.schedules.families.zb_v import zb_v
 from bubbleproof.schedules.instance import Instance
+from bubbleproof.schedules.lower import lower
 from bubbleproof.schedules.op import Op
+from bubbleproof.schedules.program import Program, Transfer
 from bubbleproof.schedules.schedule import Schedule
 
 
@@ -109,3 +112,24 @@ def greedy_by_costs(instance: Instance) -> Schedule:
 def ignores_its_cap(instance: Instance) -> Schedule:
     """Bug: warms up as 1F1B does, whatever the cap."""
     return one_f_one_b(instance)
+
+
+def communicating(instance: Instance) -> Program:
+    """ZB-V with its transfers, each receive in the order of the sends."""
+    return lower(zb_v(instance), instance)
+
+
+def deferring_receives(instance: Instance) -> Program:
+    """Bug: a pass moves every receive to just before the op that needs it, and so past receives of earlier sends."""
+    rows = []
+    for row in communicating(instance).rows:
+        receives = {(a.kind, a.stage, a.microbatch): a for a in row if isinstance(a, Transfer) and not a.sends}
+        moved = []
+        for action in row:
+            if isinstance(action, Op):
+                kind = {"F": "RECV_F", "B": "RECV_B", "BW": "RECV_B"}.get(action.kind)
+                moved += [receives[key] for key in [(kind, action.stage, action.microbatch)] if key in receives]
+            if action not in receives.values():
+                moved.append(action)
+        rows.append(moved)
+    return Program.of(rows)
