@@ -16,7 +16,7 @@ from bubbleproof.solver.search import Budget, OutOfBudget, Search, timeline_of
 
 __all__ = ["solve"]
 
-_EFFORT_PER_SECOND = 0.5
+_EFFORT_PER_SECOND = 0.25
 """With one worker, effort allowed per second of time limit: effort, not the clock, should ends a search."""
 
 
