@@ -107,6 +107,8 @@ def convert(raw: Any, kind: type[T], where: str) -> T:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
         raise FormatError(f"{where}: {_sentence(str(error), raw)}") from error
+    except UnicodeEncodeError as error:  # JSON can spell half a character, and the type checker then fails to compare it
+        raise FormatError(f"{where}: {error.object[:40]!r} holds half a character (a lone surrogate)") from error
 
 
 def _check_keys(raw: Any, kind: Any, path: str, where: str) -> None:

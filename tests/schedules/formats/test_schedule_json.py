@@ -110,3 +110,8 @@ def test_whatever_the_text_only_our_errors_leave_the_reader(text, at, skipped, p
     for candidate in (text, GOOD[:at] + piece + GOOD[at + skipped :], GOOD[:at] + text + GOOD[at + skipped :]):
         with contextlib.suppress(BubbleproofError):
             schedule_json.dumps(schedule_json.loads(candidate))
+
+
+def test_half_a_character_in_a_word_is_an_error_of_the_user():
+    with pytest.raises(BubbleproofError, match=r"^f: '\\ud800' holds half a character"):
+        schedule_json.loads(GOOD.replace('"linear"', r'"\ud800"'), "f")
