@@ -79,12 +79,20 @@ def execute(case: Case) -> Run:
 
 
 def extent(case: Case, starts: Sequence[Sequence[int]]) -> tuple[int, int]:
-    """Makespan and span of one start for every slot of a complete schedule. The starts may be in any order."""
+    """Makespan and span of one start for every slot of a complete schedule. The starts may be in any order.
+
+    Transfers and collectives that stand among the slots do not count: a rank begins with its first op.
+    """
     firsts, lasts = [], []
-    for row, durations in zip(starts, case.durations, strict=True):
-        if row:
-            firsts.append(min(row))
-            lasts.append(max(start + duration for start, duration in zip(row, durations, strict=True)))
+    for row, durations, order in zip(starts, case.durations, case.schedule.orders, strict=True):
+        ops = [
+            (start, start + duration)
+            for start, duration, slot in zip(row, durations, order, strict=True)
+            if members(slot)
+        ]
+        if ops:
+            firsts.append(min(start for start, _ in ops))
+            lasts.append(max(end for _, end in ops))
     return max(lasts) - min(firsts), max(last - first for first, last in zip(firsts, lasts, strict=True))
 
 
