@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
 
 from bubbleproof.schedules.instance import Instance
-from bubbleproof.schedules.op import Op, Slot, members
+from bubbleproof.schedules.op import BACKWARDS, Kind, Op, Slot, members
 from bubbleproof.schedules.program import Channel, Collective, Program, Transfer
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.verify.case import Case, Place
@@ -232,27 +232,17 @@ class ProgramCase(Case):
         known = outputs if made else inputs
         return None if known is None else known[end.stage]
 
-    def backward_op(self, stage: int, microbatch: int) -> Op:
-        """The backward of a stage and microbatch in the form in which it occurs; BW if in none."""
-        split = Op("B", stage, microbatch)
-        return split if split in self.places else Op("BW", stage, microbatch)
-
-    def partner(self, transfer: Transfer) -> Op:
-        """The op on the same stage that makes what is sent, or uses what is received."""
-        if transfer.direction == "F":
-            return Op("F", transfer.stage, transfer.microbatch)
-        return self.backward_op(transfer.stage, transfer.microbatch)
-
-    def own_places(self, op: Op) -> list[Place]:
-        """Where an op stands on its own rank."""
-        return [place for place in self.places.get(op, ()) if place.rank == self.home(op)]
+    def partners(self, transfer: Transfer) -> list[tuple[Place, Op]]:
+        """Where the ops stand, on their own rank, that make what is sent or use what is received; the first first."""
+        kinds: tuple[Kind, ...] = ("F",) if transfer.direction == "F" else BACKWARDS
+        ops = [Op(kind, transfer.stage, transfer.microbatch) for kind in kinds]
+        return sorted((place, op) for op in ops for place in self.places.get(op, ()) if place.rank == self.home(op))
 
     @cached_property
     def reductions(self) -> dict[tuple[int, int], list[int]]:
-        """For each rank and stage that it holds, the positions of its REDUCE_GRAD."""
-        found: dict[tuple[int, int], list[int]] = {
-            (rank, stage): [] for rank, stages in enumerate(self.instance.placement.stages_of_rank) for stage in stages
-        }
+        """For each rank and each stage of which it runs a microbatch, the positions of its REDUCE_GRAD."""
+        homes = {(self.instance.rank_of(stage, microbatch), stage) for stage, microbatch in self.cells()}
+        found: dict[tuple[int, int], list[int]] = {home: [] for home in sorted(homes)}
         for rank, position, collective in self.program.collectives():
             if collective.kind == "REDUCE_GRAD" and (rank, collective.stage) in found:
                 found[rank, collective.stage].append(position)

@@ -13,7 +13,7 @@ from bubbleproof.verify.queues import channel_makespan, posted_receives
 from bubbleproof.verify.report import ChannelFacts, Report, Verdict
 from bubbleproof.verify.rules import ADVICE, PROGRAM_RULES, gradients
 
-__all__ = ["ALWAYS_ASSUMED", "verify_program"]
+__all__ = ["ALWAYS_ASSUMED", "assumed", "verify_program"]
 
 ALWAYS_ASSUMED: tuple[str, ...] = (
     "Replicas of a stage run the same rows; collectives wait for nothing that stands in another row.",
@@ -76,9 +76,8 @@ def verify_program(
     """
     setting = Setting(channel, target, transfers, scale_grads, frozenset(fused_stages), inputs, outputs, message_memory)
     case = ProgramCase(program, instance, setting)
-    assumed = (*ALWAYS_ASSUMED, f"Channel {channel}: {_CHANNELS[channel]}.") if transfers else ALWAYS_ASSUMED
     rules = (*PROGRAM_RULES, *gradients.TARGET_RULES) if target else PROGRAM_RULES
-    found = gather(case, rules, assumed, listed_per_rule)
+    found = gather(case, rules, assumed(setting), listed_per_rule)
     advice = gather(case, ADVICE, (), listed_per_rule)
     runs = case.same_ranks and transfers and not case.run.deadlock and not case.progress.stuck
     whole = runs and not any(rule in found.counts for rule in _LEAVE_OUT)
@@ -94,6 +93,13 @@ def verify_program(
         channel=_channel_facts(case, runs) if case.same_ranks and transfers else None,
         order=tuple(certificate_of(case.graph, case.progress.order)) if whole else None,
     )
+
+
+def assumed(setting: Setting) -> tuple[str, ...]:
+    """What a verdict under a setting rests on, whatever the program."""
+    if not setting.transfers:
+        return ALWAYS_ASSUMED
+    return (*ALWAYS_ASSUMED, f"Channel {setting.channel}: {_CHANNELS[setting.channel]}.")
 
 
 _LEAVE_OUT = ("V501", "V502", "V503", "V504", "V505", "V506", "V507", "V510")

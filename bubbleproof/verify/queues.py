@@ -88,10 +88,10 @@ def _ops_too_early(case: ProgramCase, send: Place, receive: Place) -> int:
     """How many ops behind a receive start, as soon as ops alone allow, before what it takes has been made."""
     transfer = case.program.rows[send.rank][send.position]
     assert isinstance(transfer, Transfer)
-    made = case.own_places(case.partner(transfer))
+    made = case.partners(transfer)
     if not made:
         return 0
-    rank, position = made[0]
+    rank, position = made[0][0]
     ends = case.run.starts[rank][position] + case.durations[rank][position]
     starts, row = case.run.starts[receive.rank], case.program.rows[receive.rank]
     count = 0

@@ -2,9 +2,9 @@
 
 To the ops of the compute-only file come ``3SEND_F1``, ``4RECV_F1``, ``4SEND_B1``, ``3RECV_B1`` (the stage named
 performs the transfer) and ``3UNSHARD``, ``3RESHARD``, ``3REDUCE_GRAD``, which have no microbatch. PyTorch takes the
-rows literally; empty cells are refused. The same reader serves rows that have collectives and no transfers, which PyTorch
-makes in between and never loads. REDUCE_GRAD exists since torch 2.10 (source of torch.distributed.pipelining.schedules,
-torch 2.13).
+rows literally; empty cells are refused. The same reader serves rows with collectives and without transfers, a form that
+PyTorch makes in between and never loads. REDUCE_GRAD exists since torch 2.10 (source of
+torch.distributed.pipelining.schedules, torch 2.13).
 
 PyTorch's own reader matches only the beginning of a cell: a missing comma hides an action without a word. This one
 matches the whole cell.

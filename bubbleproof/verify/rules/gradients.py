@@ -45,7 +45,7 @@ def _idle_reduction(case: ProgramCase) -> str:
     seen="pytorch PR #144352 and #164777; files of torch up to 2.9 load in later versions and never scale",
 )
 def not_reduced(case: ProgramCase) -> Iterator[Violation]:
-    """Every stage has a REDUCE_GRAD on each rank that holds it.
+    """Every stage has a REDUCE_GRAD on each rank that runs it.
 
     In torch this action also divides by the number of microbatches: without it the run finishes and the gradients of
     the stage are too large by that factor.

@@ -212,13 +212,15 @@ def send_before_producer(case: ProgramCase) -> Iterator[Violation]:
     for send, places in case.ends.items():
         if not send.sends:
             continue
-        producer = case.partner(send)
-        made = case.own_places(producer)
+        made = case.partners(send)
+        if not made:
+            continue
+        first, producer = made[0]
         for rank, position in places:
-            if made and position < made[0].position:
+            if position < first.position:
                 message = (
                     f"{send} at position {position} of rank {rank} sends what {producer} makes only at position "
-                    f"{made[0].position}"
+                    f"{first.position}"
                 )
                 yield Violation("V508", rank, position, str(send), message, {"producer": str(producer)})
 
@@ -238,12 +240,14 @@ def receive_after_use(case: ProgramCase) -> Iterator[Violation]:
     for receive, places in case.ends.items():
         if receive.sends:
             continue
-        consumer = case.partner(receive)
-        used = case.own_places(consumer)
+        used = case.partners(receive)
+        if not used:
+            continue
+        last, consumer = used[-1]
         rank, position = places[0]
-        if used and position > used[-1].position:
+        if position > last.position:
             message = (
-                f"{consumer} at position {used[-1].position} of rank {rank} needs what {receive} takes only at "
+                f"{consumer} at position {last.position} of rank {rank} needs what {receive} takes only at "
                 f"position {position}"
             )
             yield Violation("V509", rank, position, str(receive), message, {"consumer": str(consumer)})
@@ -277,10 +281,9 @@ def crossed_messages(case: ProgramCase) -> Iterator[Violation]:
         first = deliveries[0]
         source, target = first.send.rank, first.receive.rank
         message = (
-            f"{_consequence(case, deliveries)}: receive {first.number} of rank {target} from rank {source} is "
-            f"{first.received} (position {first.receive.position}), but send {first.number} is {first.sent} (position "
-            f"{first.send.position})"
-            + (f"; so are {len(deliveries) - 1} more receives of this pair" if len(deliveries) > 1 else "")
+            f"{_consequence(case, deliveries)}: of the messages from rank {source} to rank {target}, number "
+            f"{first.number} is sent as {first.sent} (position {first.send.position}) and received as {first.received} "
+            f"(position {first.receive.position})" + _more(len(deliveries) - 1)
         )
         yield Violation(
             "V510",
@@ -302,6 +305,10 @@ def crossed_messages(case: ProgramCase) -> Iterator[Violation]:
                 ],
             },
         )
+
+
+def _more(count: int) -> str:
+    return f"; {count} more meet{'s' if count == 1 else ''} another than its own" if count else ""
 
 
 def _consequence(case: ProgramCase, deliveries: list[Delivery]) -> str:

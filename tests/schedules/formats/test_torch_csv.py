@@ -21,11 +21,9 @@ from bubbleproof.verify import Verdict, verify
 from tests.strategies import instances, schedules
 
 DATA = Path(__file__).parents[2] / "data"
-BUILT_IN = json.loads((DATA / "torch_csv" / "index.json").read_text())
-CORPUS = json.loads((DATA / "corpus" / "compute_only.json").read_text())
+INDEX = json.loads((DATA / "torch_csv" / "index.json").read_text())["cases"]
+BUILT_IN = [case for case in INDEX if case["level"] == "compute"]
 CORRECT = [case for case in BUILT_IN if case["correct"]]
-VALID = [case for case in CORPUS if case["class"] == "valid"]
-MALFORMED = [case for case in CORPUS if case["class"] != "valid"]
 
 
 def name(case):
@@ -52,28 +50,6 @@ def test_the_orders_that_pytorch_gets_wrong_are_read_and_judged_wrong(case):
     schedule = torch_csv.load(DATA / "torch_csv" / case["file"])
     instance = infer_instance(schedule, "f", microbatches=case["microbatches"]).instance
     assert verify(schedule, instance).verdict == Verdict.VIOLATED
-
-
-@pytest.mark.parametrize("case", VALID, ids=name)
-def test_a_valid_file_of_the_corpus_is_read_and_proved(case):
-    schedule = torch_csv.load(DATA / "corpus" / case["file"])
-    sizes = {key: case[key] for key in ("ranks", "stages", "microbatches")}
-    inferred = infer_instance(schedule, "f", **sizes, rank_of_stage=case["placement"])
-    assert verify(schedule, inferred.instance).verdict == Verdict.PROVED
-
-
-@pytest.mark.parametrize("case", MALFORMED, ids=name)
-def test_a_malformed_file_of_the_corpus_never_passes(case):
-    """All are refused by the reader but one: a row that ends early reads well, and the judge misses its ops."""
-    sizes = {key: case[key] for key in ("ranks", "stages", "microbatches")}
-    path = DATA / "corpus" / case["file"]
-    if case["file"] == "fmt_short_row.csv":
-        schedule = torch_csv.load(path)
-        instance = infer_instance(schedule, "f", **sizes, rank_of_stage=case["placement"]).instance
-        assert verify(schedule, instance).verdict == Verdict.VIOLATED
-        return
-    with pytest.raises(FormatError):
-        infer_instance(torch_csv.load(path), "f", **sizes, rank_of_stage=case["placement"])
 
 
 @pytest.mark.parametrize(
