@@ -22,14 +22,24 @@ from typing import Any
 
 from bubbleproof.schedules.costs import Costs, Memory
 from bubbleproof.schedules.errors import BubbleproofError
-from bubbleproof.schedules.formats import instance_toml, schedule_json, torch_csv
+from bubbleproof.schedules.formats import (
+    instance_toml,
+    pattern_json,
+    program_json,
+    schedule_json,
+    torch_comms,
+    torch_csv,
+)
 from bubbleproof.schedules.formats.infer import infer_instance
 from bubbleproof.schedules.instance import Instance
+from bubbleproof.schedules.lower import lower
 from bubbleproof.schedules.op import Op
+from bubbleproof.schedules.pattern import IndexedOp, PeriodicSchedule, Segment
 from bubbleproof.schedules.placement import Placement, bidirectional, custom, linear, loop, vee
+from bubbleproof.schedules.program import CHANNELS, Program
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.schedules.timeline import replay
-from bubbleproof.verify import verify
+from bubbleproof.verify import verify, verify_program
 
 BYTES_PER_BYTE = 400
 """Peak memory of reading and judging is at most this many bytes for each byte of the file …"""
@@ -42,13 +52,11 @@ LARGE = 5000
 """Accepted instances with more stages × microbatches than that are not judged: it would take seconds each."""
 
 NUMBERS = (0, 1, 2, 3, 7, 255, 10**6, 10**6 + 1, 10**9, 2**31, 2**63, 2**64, 10**12 + 1, 10**30, -1, -(2**63))
-WORDS = (
-    *"F B W BW I 0F0 1B1 2W0 0BW1 (0F1;1B0) (0F1;1BW0) 1F0 0SEND_F0 1RECV_F0 1SEND_B0 0RECV_B0 0REDUCE_GRAD".split(),
-    *"1UNSHARD 1RESHARD (0F1;1B0)OVERLAP_F_B loop vee wave linear custom bidirectional alternate halves null".split(),
-    *"true false NaN nan inf Infinity -0 1e9 1.5 0x10 1_0 2026-01-01 { } [ ] \" ' , ; : = # \\ \\u0000 \\ud800".split(),
-    *"٣ é 0-1 1-0 2F[b] 2F[2n-1] up down once".split(),
-    *("\n", "\r\n", "\t", "\0", "\ufeff"),
-)
+_TEXT = """\
+F B W BW I 0F0 1B1 2W0 0BW1 (0F1;1B0) (0F1;1BW0) 1F0 0SEND_F0 1RECV_F0 1SEND_B0 0RECV_B0 0REDUCE_GRAD 1UNSHARD 1RESHARD
+(0F1;1B0)OVERLAP_F_B loop vee wave linear custom bidirectional alternate halves null true false NaN nan inf Infinity
+-0 1e9 1.5 0x10 1_0 2026-01-01 { } [ ] " ' , ; : = # \\ \\u0000 \\ud800 ٣ é 0-1 1-0 2F[b] 2F[2n-1] up down once"""
+WORDS = (*_TEXT.split(), "\n", "\r\n", "\t", "\0", "\ufeff")
 PIECES = re.compile(rb"-?[0-9]+|[A-Za-z_]+|\s+|.", re.DOTALL)
 
 
@@ -297,9 +305,49 @@ def _read_csv(path: Path) -> tuple[Any, ...]:
     return schedule, infer_instance(schedule, str(path)).instance, None, None
 
 
+def _read_program(path: Path) -> tuple[Program, Instance]:
+    document = program_json.load(path)
+    return document.program, document.instance
+
+
+def _read_comms(path: Path) -> tuple[Program, Instance]:
+    program = torch_comms.load(path)
+    return program, infer_instance(program.schedule, str(path)).instance
+
+
+def _judge_program(subject: Any, chance: random.Random) -> str:
+    program, instance = subject
+    target = chance.choice((None, "torch"))
+    report = verify_program(program, instance, channel=chance.choice(CHANNELS), target=target)
+    str(report)
+    return report.verdict.value
+
+
+def _judge_pattern(subject: Any, chance: random.Random) -> str:
+    pattern, instance = subject
+    report = verify(pattern.schedule(pattern.least), pattern.instance(instance, pattern.least))
+    str(report)
+    return report.verdict.value
+
+
+def _patterns() -> list[bytes]:
+    """One microbatch after the other on two ranks, for every number of microbatches; once with two to a block."""
+    found = []
+    for step in (1, 2):
+        rows = []
+        for rank in range(2):
+            body = [IndexedOp(kind, rank, 0, "b", offset) for offset in range(step) for kind in ("F", "BW")]
+            rows.append((Segment(tuple(body), "up"), Segment((IndexedOp("F", rank, 0, "n", 0),))))
+        pattern = PeriodicSchedule(tuple(rows), (step,), (1,), 1)
+        found.append(pattern_json.dumps(pattern, _instance(linear(2), 1)).encode())
+    return found
+
+
 def _readers() -> list[Reader]:
     cases = list(small_cases())
     single = [(schedule, instance) for schedule, instance in cases if len(instance.placement.routes) == 1]
+    programs = [(lower(*case), case[1]) for case in cases]
+    comms = [(lower(*case), case[1]) for case in single]
     return [
         Reader(
             "instance",
@@ -314,6 +362,14 @@ def _readers() -> list[Reader]:
             _judge_schedule,
         ),
         Reader("torch-csv", [torch_csv.dumps(*case).encode() for case in single], _read_csv, _judge_schedule),
+        Reader(
+            "program",
+            [program_json.dumps(program_json.Document(*case)).encode() for case in programs],
+            _read_program,
+            _judge_program,
+        ),
+        Reader("torch-comms", [torch_comms.dumps(*case).encode() for case in comms], _read_comms, _judge_program),
+        Reader("pattern", _patterns(), pattern_json.load, _judge_pattern),
     ]
 
 
