@@ -19,14 +19,15 @@ from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.schedules.table import CODES, Table
 from bubbleproof.verify.bulk_run import Runs, earliest_starts
 from bubbleproof.verify.case import Case
+from bubbleproof.verify.exchange import Target
 from bubbleproof.verify.judge import ALWAYS_ASSUMED, verify
 from bubbleproof.verify.report import Facts, Report, Verdict
-from bubbleproof.verify.rules import RULES
+from bubbleproof.verify.rules import RULES, gradients
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["BULK_FROM", "earliest", "prove", "verify_table"]
+__all__ = ["BULK_FROM", "Places", "durations", "earliest", "figures", "prove", "verify_table"]
 
 BULK_FROM = 20_000
 """From so many ops on the command line judges by arrays; for fewer, the array library costs more than it saves."""
@@ -38,13 +39,17 @@ _SAFE = 1 << 62
 """Sums of times and of memory stay below this, or they are not left to 64-bit integers."""
 
 
-def verify_table(table: Table, instance: Instance, *, listed_per_rule: int = 10) -> Report:
+def verify_table(
+    table: Table, instance: Instance, *, target: Target | None = None, listed_per_rule: int = 10
+) -> Report:
     """Judge a schedule that is given as arrays; the report equals that of `verify`.
 
     Parameters
     ----------
     table
         Ops only.
+    target
+        A runtime whose own rules hold as well.
 
     Returns
     -------
@@ -52,11 +57,12 @@ def verify_table(table: Table, instance: Instance, *, listed_per_rule: int = 10)
         Of a schedule that holds in every rule, found in time and memory linear in the number of ops. Otherwise made by
         `verify`, which takes about a gigabyte for three million ops.
     """
-    facts = prove(table, instance)
+    facts = prove(table, instance, target=target)
     if facts is None:
-        return verify(table.schedule(), instance, listed_per_rule=listed_per_rule)
-    nothing_claimed = Case(Schedule.of([()] * instance.ranks), instance)
-    idle = {rule.id: rule.idle(nothing_claimed) for rule in RULES}
+        return verify(table.schedule(), instance, target=target, listed_per_rule=listed_per_rule)
+    nothing_claimed = Case(Schedule.of([()] * instance.ranks), instance, target=target)
+    rules = (*RULES, *gradients.TARGET_RULES) if target else RULES
+    idle = {rule.id: rule.idle(nothing_claimed) for rule in rules}
     return Report(
         verdict=Verdict.PROVED,
         violations=(),
@@ -68,16 +74,28 @@ def verify_table(table: Table, instance: Instance, *, listed_per_rule: int = 10)
     )
 
 
-def prove(table: Table, instance: Instance) -> Facts | None:
+def prove(table: Table, instance: Instance, *, target: Target | None = None) -> Facts | None:
     """The figures of a schedule that breaks no rule; None if it breaks one, or has sums beyond 62 bits."""
-    places = _Places.of(table, instance) if _sums_are_safe(table, instance) else None
-    if places is None:
+    places = Places.of(table, instance)
+    return None if places is None else figures(table, instance, places, target)
+
+
+def figures(table: Table, instance: Instance, places: Places, target: Target | None) -> Facts | None:
+    """As `prove`, of a schedule whose places are known."""
+    if not _sums_are_safe(table, instance):
         return None
-    peak = _peaks(table, instance)
-    if peak is None:
+    peak = peaks(table, instance)
+    if peak is None or (target == "torch" and not _last_stage_in_order(table, instance)):
         return None
     times = _extent(table, instance, places)
     return None if times is None else Facts(places.slots, *times, peak)
+
+
+def _last_stage_in_order(table: Table, instance: Instance) -> bool:
+    """Whether the last stage runs its forwards in microbatch order on each rank that holds it (V705)."""
+    forwards = np.flatnonzero((table.kind == _F) & (table.stage == instance.stages - 1))
+    microbatch, rank = table.microbatch[forwards], table.rank[forwards]
+    return not ((microbatch[1:] < microbatch[:-1]) & (rank[1:] == rank[:-1])).any()
 
 
 def _sums_are_safe(table: Table, instance: Instance) -> bool:
@@ -88,7 +106,7 @@ def _sums_are_safe(table: Table, instance: Instance) -> bool:
     return (2 * longest + message + change) * (len(table) + 1) < _SAFE
 
 
-class _Places:
+class Places:
     """Where everything is, of a complete schedule whose ops all stand on their ranks.
 
     Parameters
@@ -109,7 +127,7 @@ class _Places:
         self.units = np.where(units < 0, -1, self.slot[units])
 
     @classmethod
-    def of(cls, table: Table, instance: Instance) -> _Places | None:
+    def of(cls, table: Table, instance: Instance) -> Places | None:
         """The places, or None if V101 to V107 do not all hold."""
         m, stages, split = instance.microbatches, instance.stages, instance.costs.split
         kind, stage, microbatch, joined = table.kind, table.stage, table.microbatch, table.joined
@@ -151,22 +169,22 @@ class _Places:
         return cls(table, units)
 
 
-def _peaks(table: Table, instance: Instance) -> tuple[int, ...] | None:
+def peaks(table: Table, instance: Instance) -> tuple[int, ...] | None:
     """The peak of every rank; None if one is over its cap."""
     memory = instance.memory
     change = np.array([memory.F, memory.B, memory.W, memory.BW], np.int64)[table.kind, table.stage]
     level = np.cumsum(change)
-    peaks = list(memory.static)
+    found = list(memory.static)
     for rank, (begin, end) in enumerate(zip(table.offsets[:-1].tolist(), table.offsets[1:].tolist(), strict=True)):
         if end > begin:
             before = int(level[begin - 1]) if begin else 0
-            peaks[rank] += max(0, int(level[begin:end].max()) - before)
-    if memory.cap is not None and any(peak > cap for peak, cap in zip(peaks, memory.cap, strict=True)):
+            found[rank] += max(0, int(level[begin:end].max()) - before)
+    if memory.cap is not None and any(peak > cap for peak, cap in zip(found, memory.cap, strict=True)):
         return None
-    return tuple(peaks)
+    return tuple(found)
 
 
-def _durations(table: Table, instance: Instance, places: _Places) -> NDArray[np.int64]:
+def durations(table: Table, instance: Instance, places: Places) -> NDArray[np.int64]:
     """The duration of every slot."""
     costs = instance.costs
     each = np.array([costs.F, costs.B, costs.W, costs.BW], np.int64)[table.kind, table.stage]
@@ -180,7 +198,7 @@ def _durations(table: Table, instance: Instance, places: _Places) -> NDArray[np.
     return found
 
 
-def _needs(instance: Instance, places: _Places) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+def _needs(instance: Instance, places: Places) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
     """For each slot the slots on other ranks that it needs, forward and backward, and the times of their messages.
 
     Returns
@@ -224,7 +242,7 @@ def _messages(instance: Instance) -> NDArray[np.int64]:
     )
 
 
-def _starts(table: Table, instance: Instance, places: _Places) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+def _starts(table: Table, instance: Instance, places: Places) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
     """The earliest start of every slot and its duration; None if the schedule cannot be run.
 
     Slots that wait for no other rank join the slot before them to one run.
@@ -233,7 +251,7 @@ def _starts(table: Table, instance: Instance, places: _Places) -> tuple[NDArray[
     if needs is None:
         return None
     needed, delay = needs
-    duration = _durations(table, instance, places)
+    duration = durations(table, instance, places)
     head: NDArray[np.bool_] = np.any(needed >= 0, axis=0)
     head[places.offsets[:-1][np.diff(places.offsets) > 0]] = True
     heads, run = np.flatnonzero(head), np.cumsum(head) - 1
@@ -245,27 +263,27 @@ def _starts(table: Table, instance: Instance, places: _Places) -> tuple[NDArray[
         slot = needed[row, heads[mine]]
         sources[row, mine] = run[slot]
         delays[row, mine] = until[slot] - since[run[slot]] + delay[row, heads[mine]]
-    durations = np.append(since[1:], until[-1:]) - since
-    starts = earliest_starts(Runs(sources, delays, durations, np.searchsorted(heads, places.offsets)))
+    lengths = np.append(since[1:], until[-1:]) - since
+    starts = earliest_starts(Runs(sources, delays, lengths, np.searchsorted(heads, places.offsets)))
     if starts is None:
         return None
     return (until - duration) + (starts - since)[run], duration
 
 
-def _extent(table: Table, instance: Instance, places: _Places) -> tuple[int, int] | None:
+def _extent(table: Table, instance: Instance, places: Places) -> tuple[int, int] | None:
     """Makespan and span of the earliest starts; None if the schedule cannot be run."""
     found = _starts(table, instance, places)
     if found is None:
         return None
-    starts, duration = found
+    starts, lasts = found
     busy = np.diff(places.offsets) > 0
     first, last = places.offsets[:-1][busy], places.offsets[1:][busy] - 1
-    begin, end = starts[first], starts[last] + duration[last]
+    begin, end = starts[first], starts[last] + lasts[last]
     return int(end.max() - begin.min()), int((end - begin).max())
 
 
 def earliest(table: Table, instance: Instance) -> NDArray[np.int64] | None:
     """The earliest start of every slot, in the order of the table, of a schedule that breaks no rule of order."""
-    places = _Places.of(table, instance)
+    places = Places.of(table, instance)
     found = None if places is None else _starts(table, instance, places)
     return None if found is None else found[0]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Index = NDArray[np.int64]
 
-__all__ = ["CHANNELS", "Messages", "flows", "match"]
+__all__ = ["CHANNELS", "Messages", "makespan", "match"]
 
 CHANNELS = ("eager", "rendezvous-pair", "rendezvous-rank", "per-direction", "per-edge")
 """The channel models that can be judged by arrays."""
@@ -108,18 +108,21 @@ def match(table: Table, instance: Instance, units: Index, channel: str) -> Messa
     return found
 
 
-def flows(table: Table, messages: Messages, channel: str) -> bool:
-    """Whether a program whose messages match runs to its end under a channel model.
+def makespan(table: Table, instance: Instance, messages: Messages, duration: Index, channel: str) -> int | None:
+    """Last end − first start over the ops of a program whose messages match; None if it does not run to its end.
 
-    All that counts is what waits for what, so nothing takes time here. Each slot that waits for no message joins the
-    slot before it to one run; a message is a run of its own.
+    Parameters
+    ----------
+    duration
+        int64: how long each slot lasts. A slot is an op, a pair or a collective, in the order of the table.
     """
     transfer = np.zeros(len(table), np.bool_)
     transfer[messages.send] = transfer[messages.receive] = True
     begins = ~(transfer | table.joined)
     slot = np.cumsum(begins) - 1  # of a transfer: the slot before it, which may be one of the rank before, or −1
     first = np.concatenate(([0], np.cumsum(begins)))[table.offsets]  # the first slot of each rank
-    head = np.zeros(int(first[-1]), np.bool_)
+    # each slot that waits for no message joins the slot before it to one run; a message is a run of its own
+    head = np.zeros(len(duration), np.bool_)
     head[first[:-1][np.diff(first) > 0]] = True
     if channel == "rendezvous-rank":  # calls come one after the other, so a slot waits for any transfer before it
         waiting = np.flatnonzero(begins[1:] & transfer[:-1] & (table.rank[1:] == table.rank[:-1])) + 1
@@ -127,10 +130,16 @@ def flows(table: Table, messages: Messages, channel: str) -> bool:
     else:
         head[slot[messages.consumer]] = True
     run, heads = np.cumsum(head) - 1, np.flatnonzero(head)
+    until = np.cumsum(duration)
+    since = (until - duration)[heads]
     total = len(heads) + len(messages.send)
+    message = np.arange(len(heads), total)
     node = np.full(len(table) + 1, total, np.int64)
-    node[messages.send] = node[messages.receive] = message = np.arange(len(heads), total)
-    sources = np.full((4, total), total, np.int64)
+    node[messages.send] = node[messages.receive] = message
+    travel = _times(table, instance, messages)
+    length = np.concatenate((since[1:], until[-1:], travel if channel != "eager" else np.zeros_like(travel)))
+    length[: len(heads)] -= since
+    sources, delays = np.full((4, total), total, np.int64), np.zeros((4, total), np.int64)
     if channel == "rendezvous-rank":
         sources[0, run[slot[waiting]]] = node[waiting - 1]
     else:
@@ -140,13 +149,38 @@ def flows(table: Table, messages: Messages, channel: str) -> bool:
         before = slot[end]
         there = before >= first[table.rank[end]]
         sources[row, message[there]] = run[before[there]]
-        if channel != "eager" or end is messages.receive:  # an eager send waits for no other
+        delays[row, message[there]] = until[before[there]] - since[run[before[there]]]
+        # an eager send waits for no other; its message is there once it has travelled
+        if channel != "eager" or row:
             sources[row + 2, message] = queued_before[end]
+        else:
+            delays[row, message] += travel
+    _wait_for_the_end(sources, delays, length, len(heads))
     lanes = np.flatnonzero(np.diff(messages.lane, prepend=-1)) + len(heads)
     offsets = np.concatenate((np.searchsorted(heads, first[:-1]), lanes, [total]))
-    none = np.zeros((1, 1), np.int64)
-    runs = Runs(sources, np.broadcast_to(none, sources.shape), np.broadcast_to(none[0], total), offsets)
-    return earliest_starts(runs) is not None
+    starts = earliest_starts(Runs(sources, delays, length, offsets))
+    if starts is None:
+        return None
+    begin = (until - duration) + (starts[: len(heads)] - since)[run]
+    ops = np.flatnonzero(table.kind[begins] < _SEND_F)
+    return int((begin + duration)[ops].max() - begin[ops].min())
+
+
+def _wait_for_the_end(sources: Index, delays: Index, length: Index, runs: int) -> None:
+    """Whoever waits for a message waits until it has ended."""
+    for source, delay in zip(sources, delays, strict=True):
+        late = np.flatnonzero((source >= runs) & (source < len(length)))
+        delay[late] = length[source[late]]
+
+
+def _times(table: Table, instance: Instance, messages: Messages) -> Index:
+    """How long each message travels."""
+    costs, ranks = instance.costs, table.ranks
+    edges, edge = np.unique(
+        table.rank[messages.send].astype(np.int64) * ranks + table.rank[messages.receive], return_inverse=True
+    )
+    each = [costs.message(*divmod(edge, ranks)) for edge in edges.tolist()]
+    return np.array(each, np.int64)[edge]
 
 
 def _queued_before(table: Table, messages: Messages, channel: str) -> Index:
