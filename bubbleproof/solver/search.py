@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field, replace
+from itertools import count
 from time import monotonic
 from typing import Literal
 
@@ -20,6 +21,9 @@ from bubbleproof.solver.tuning import grid, neighbour
 from bubbleproof.verify.certificate import Certificate
 
 __all__ = ["Budget", "Search", "timeline_of"]
+
+_WHOLE_MODEL = 8000
+"""Ops up to which CP-SAT is asked about the whole instance; above, hill climbing goes on."""
 
 _OPS_PER_EFFORT = 300_000
 """Ops that the greedy places and times per unit of effort; about a second on a common machine."""
@@ -196,14 +200,18 @@ class Search:
         self.one_at_a_time()
         starts = list(grid(self.flat))
         best = self.first(starts[:12])
-        for step in (self.try_families, lambda: self.climb(self.first(starts[12:], best))):
-            if self.done:
-                break
-            step()
         if not self.done:
+            self.try_families()
+            best = self.climb(self.first(starts[12:], best), self.seed)
+        if not self.done and self.flat.ops <= _WHOLE_MODEL:
             from bubbleproof.solver.cpsat.improve import improve
 
             improve(self)
+        elif best is not None:
+            for seed in count(self.seed + 1):
+                if self.done:
+                    break
+                best = self.climb(best, seed)
         if not self.families:
             self.try_families()
 
@@ -228,11 +236,11 @@ class Search:
         self.budget.spend(self.flat.ops / _OPS_PER_EFFORT)
         return self.offer(greedy(self.flat, knobs, self.reserve), "greedy")
 
-    def climb(self, best: tuple[int, Knobs] | None) -> None:
+    def climb(self, best: tuple[int, Knobs] | None, seed: int) -> tuple[int, Knobs] | None:
         """Change settings at random and keep what is not worse, until that has brought nothing for a while."""
         if best is None:
-            return
-        rng = random.Random(self.seed)
+            return None
+        rng = random.Random(seed)
         value, knobs = best
         patience = max(60, min(1500, 2_000_000 // self.flat.ops))
         idle = 0
@@ -243,6 +251,7 @@ class Search:
             if found is not None and found <= value:
                 idle = idle if found == value else 0
                 value, knobs = found, changed
+        return value, knobs
 
     def try_families(self) -> None:
         """Build every published family; each is a candidate, and the record compares them all."""

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 __all__ = ["improve"]
 
-_WHOLE_MODEL = 8000
-"""Ops up to which the whole model is asked."""
-
 _FIRST_PIECE = 2.0
 """Effort of the first questions."""
+
+_LEAST_EFFORT = 0.1
+"""What any question counts for: building a model takes time too, and a budget must end."""
 
 _PLACES = (0, 2, 1, 3, 4)
 """Where between bound and best to ask, in quarters, the most useful first."""
@@ -38,8 +38,7 @@ def improve(search: Search) -> None:
     are asked again with twice the effort and the other linearization. Each question runs in one thread: one CP-SAT
     worker refutes faster than two that share a question, so several workers ask about several lengths.
     """
-    if search.flat.ops <= _WHOLE_MODEL:
-        _Interval(search).narrow()
+    _Interval(search).narrow()
 
 
 class _Interval:
@@ -129,4 +128,4 @@ class _Interval:
         for other, running in self.running.items():
             if not self.low <= other < self.high:
                 running.question.stop()
-        self.search.budget.spend(answer.effort)
+        self.search.budget.spend(max(answer.effort, _LEAST_EFFORT))
