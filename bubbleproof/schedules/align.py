@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from bubbleproof.schedules.compiled import Compiled, compile_schedule
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.schedules.schedule import Schedule
-from bubbleproof.schedules.timeline import Timeline, replay
+from bubbleproof.schedules.timeline import Timeline, replay_compiled
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,10 +37,10 @@ def align(schedule: Schedule, instance: Instance) -> Timeline:
     ScheduleError
         The schedule does not belong to the instance, or it deadlocks.
     """
-    soon = replay(schedule, instance)
+    compiled = compile_schedule(schedule, instance)
+    soon = replay_compiled(compiled, schedule, (0,) * instance.ranks)
     if any(not order for order in schedule.orders):
         return soon  # a rank without ops has no first start to move, and such a schedule is incomplete anyway
-    compiled = compile_schedule(schedule, instance)
     longest = _longest_paths(compiled)
     low, high, release = int(longest.diagonal().max()), soon.span, None
     while low < high:
@@ -50,7 +50,7 @@ def align(schedule: Schedule, instance: Instance) -> Timeline:
             low = middle + 1
         else:
             high, release = middle, tuple(int(x) for x in offsets)
-    return soon if release is None else replay(schedule, instance, release=release)
+    return soon if release is None else replay_compiled(compiled, schedule, release)
 
 
 def _longest_paths(compiled: Compiled) -> Matrix:

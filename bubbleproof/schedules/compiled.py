@@ -7,6 +7,7 @@ docs/semantics.md are written; `verify` has its own, on purpose.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from bubbleproof.schedules.errors import ScheduleError
 from bubbleproof.schedules.instance import Instance
@@ -60,6 +61,10 @@ class Compiled:
         ScheduleError
             There is no such order: the schedule deadlocks.
         """
+        return self._order
+
+    @cached_property
+    def _order(self) -> list[int]:
         n = len(self.slots)
         missing = [len(found) for found in self.inputs]
         heads = set(self.first[:-1])

@@ -12,7 +12,7 @@ from bubbleproof.schedules.instance import Instance, Objective
 from bubbleproof.schedules.op import Slot, members
 from bubbleproof.schedules.schedule import Schedule
 
-__all__ = ["Idle", "Peak", "Timeline", "Traffic", "replay"]
+__all__ = ["Idle", "Peak", "Timeline", "Traffic", "replay", "replay_compiled"]
 
 
 class Idle(NamedTuple):
@@ -196,11 +196,11 @@ def replay(schedule: Schedule, instance: Instance, *, release: tuple[int, ...] |
     ScheduleError
         The schedule does not belong to the instance, or it deadlocks.
     """
-    compiled = compile_schedule(schedule, instance)
-    return _timeline(compiled, schedule, release or (0,) * instance.ranks)
+    return replay_compiled(compile_schedule(schedule, instance), schedule, release or (0,) * instance.ranks)
 
 
-def _timeline(compiled: Compiled, schedule: Schedule, release: tuple[int, ...]) -> Timeline:
+def replay_compiled(compiled: Compiled, schedule: Schedule, release: tuple[int, ...]) -> Timeline:
+    """`replay` of a schedule that has been flattened already, which is most of its work."""
     n = len(compiled.slots)
     start, end = [0] * n, [0] * n
     head_rank = {compiled.first[r]: r for r in range(compiled.instance.ranks)}
