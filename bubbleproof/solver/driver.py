@@ -12,7 +12,7 @@ from bubbleproof.schedules.instance import Instance, Objective
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.schedules.timeline import Timeline, replay
 from bubbleproof.solver.result import InternalError, Level, OnProgress, Record, Solution, gap
-from bubbleproof.solver.search import Budget, OutOfBudget, Search, timeline_of
+from bubbleproof.solver.search import Budget, OutOfBudget, Search
 
 __all__ = ["solve"]
 
@@ -83,12 +83,17 @@ def solve(
         stopped = budget.ended or "time"
     except KeyboardInterrupt:
         stopped = "interrupted"
-    return _solution(search, "proved" if search.done else stopped)
+    try:
+        return _solution(search, "proved" if search.done else stopped)
+    except KeyboardInterrupt:
+        if stopped == "interrupted":
+            raise  # asked twice: now really stop
+        return _solution(search, "proved" if search.done else "interrupted")
 
 
 def _solution(search: Search, stopped: Literal["proved", "effort", "time", "interrupted"]) -> Solution:
     instance, schedule = search.instance, search.schedule
-    timeline = timeline_of(schedule, instance)
+    timeline = search.timeline(schedule)
     _judge(schedule, instance, timeline)
     value = timeline.value(instance.objective)
     bound = min(search.bound, value)

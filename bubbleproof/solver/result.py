@@ -64,8 +64,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     seconds, milliseconds
         Wall time of the solve, rounded up to whole seconds, and in milliseconds.
     stopped
-        ``proved``; ``effort``: nothing was left to try, or, with one worker, the counted effort was used up; ``time`` or
-        ``interrupted``.
+        ``proved``; ``effort``: nothing was left to try, or, with one worker, the counted effort was used up; ``time``
+        or ``interrupted``.
     notes
         What the reader must know to read the numbers right.
     """
