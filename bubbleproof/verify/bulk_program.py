@@ -53,8 +53,11 @@ def verify_program_table(
         return program_judge.verify_program(table.program(), instance, **options, listed_per_rule=listed_per_rule)
     facts, channel = proved
     # whether a rule is idle depends on what was asked, and on whether anything is reduced
-    reduced = [Collective("REDUCE_GRAD", instance.placement.stages_of_rank[0][0])] if _REDUCE in table.kind else []
-    alike = ProgramCase(Program.of([reduced, *([()] * (instance.ranks - 1))]), instance, setting)
+    rows: list[list[Collective]] = [[] for _ in range(instance.ranks)]
+    rank, stage = _due(instance)[0]
+    if ((table.kind == _REDUCE) & (table.rank == rank) & (table.stage == stage)).any():
+        rows[rank].append(Collective("REDUCE_GRAD", stage))
+    alike = ProgramCase(Program.of(rows), instance, setting)
     rules = (*PROGRAM_RULES, *gradients.TARGET_RULES) if setting.target else PROGRAM_RULES
     idle = {rule.id: rule.idle(alike) for rule in rules}
     assumed = [*program_judge.assumed(setting), *filter(None, idle.values()), WITHOUT_ADVICE]
@@ -103,25 +106,33 @@ def prove_program(table: Table, instance: Instance, setting: Setting) -> tuple[F
 
 def _gradients_hold(table: Table, instance: Instance, setting: Setting) -> bool:
     """Whether V701 to V704 and V706 hold."""
-    stages, held = instance.stages, instance.placement.stages_of_rank
+    stages = instance.stages
     if setting.fused_stages:
         halves = (table.kind == CODES["B"]) | (table.kind == CODES["W"])
         if np.isin(table.stage[halves], list(setting.fused_stages)).any():
             return False
     collective = np.flatnonzero(table.kind >= _OPS + 4)
     key = table.rank[collective].astype(np.int64) * stages + table.stage[collective]
-    due = np.array([rank * stages + stage for rank, mine in enumerate(held) for stage in mine], np.int64)
-    if ((table.stage[collective] < 0) | (table.stage[collective] >= stages)).any() or not np.isin(key, due).all():
+    held = [rank * stages + stage for rank, mine in enumerate(instance.placement.stages_of_rank) for stage in mine]
+    if ((table.stage[collective] < 0) | (table.stage[collective] >= stages)).any() or not np.isin(key, held).all():
         return False
-    reduces = table.kind[collective] == _REDUCE
+    due = np.array([rank * stages + stage for rank, stage in _due(instance)], np.int64)
+    reduces = (table.kind[collective] == _REDUCE) & np.isin(key, due)
     if not reduces.any():
         return setting.target is None or not setting.scale_grads or instance.microbatches == 1
-    if not np.array_equal(np.sort(key[reduces]), np.sort(due)):
+    if not np.array_equal(np.sort(key[reduces]), due):
         return False
     adds = np.flatnonzero((table.kind == CODES["W"]) | (table.kind == CODES["BW"]))
-    last = np.full(instance.ranks * stages, -1, np.int64)
-    last[table.rank[adds].astype(np.int64) * stages + table.stage[adds]] = adds  # of equal keys the last one stays
-    return bool((collective[reduces] > last[key[reduces]]).all())
+    last = np.full(len(due), -1, np.int64)
+    of = np.searchsorted(due, table.rank[adds].astype(np.int64) * stages + table.stage[adds])
+    last[of] = adds  # of equal ones the last stays
+    return bool((collective[reduces] > last[np.searchsorted(due, key[reduces])]).all())
+
+
+def _due(instance: Instance) -> list[tuple[int, int]]:
+    """Every rank with each stage of which it runs a microbatch, ascending."""
+    routes = instance.placement.routes
+    return sorted({(r, s) for route in set(instance.route_of_microbatch) for s, r in enumerate(routes[route])})
 
 
 def _posted(table: Table, messages: Messages) -> tuple[int, ...]:

@@ -241,7 +241,9 @@ class ProgramCase(Case):
     @cached_property
     def reductions(self) -> dict[tuple[int, int], list[int]]:
         """For each rank and each stage of which it runs a microbatch, the positions of its REDUCE_GRAD."""
-        homes = {(self.instance.rank_of(stage, microbatch), stage) for stage, microbatch in self.cells()}
+        routes = self.instance.placement.routes
+        used = set(self.instance.route_of_microbatch)
+        homes = {(rank, stage) for route in used for stage, rank in enumerate(routes[route])}
         found: dict[tuple[int, int], list[int]] = {home: [] for home in sorted(homes)}
         for rank, position, collective in self.program.collectives():
             if collective.kind == "REDUCE_GRAD" and (rank, collective.stage) in found:
