@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import signal
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +23,7 @@ examples:
   bubbleproof solve examples/loop-lm-head.toml --time-limit 5 --cap 24000 -o best.json
 
 exit code 0 if the schedule is proved optimal, 3 if not (the best one found is printed and written all the same).
+Ctrl-C or SIGTERM ends the search early; the best so far is printed and written.
 """
 
 _LEVELS = {
@@ -79,6 +82,9 @@ def run(arguments: argparse.Namespace) -> int:
         check_writable(Path(arguments.output))  # now, and not after the search
     from bubbleproof.solver import solve
 
+    # a job that is being ended (timeout, a batch system) keeps its best so far, as with Ctrl-C
+    with contextlib.suppress(ValueError):  # not the main thread
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     solution = solve(
         instance,
         time_limit=arguments.time_limit,

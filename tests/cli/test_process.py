@@ -47,7 +47,8 @@ def test_a_verb_does_not_import_what_it_does_not_need(schedule, argv):
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "loaded:")
 
 
-def test_ctrl_c_prints_and_writes_the_best_so_far_and_returns_3(tmp_path):
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_or_a_kill_prints_and_writes_the_best_so_far_and_returns_3(tmp_path, sent):
     """A setting that is far from proved after a second; the signal comes after the first line of progress."""
     out = tmp_path / "best.json"
     file = str(EXAMPLES / "vee-lm-head.toml")
@@ -58,13 +59,30 @@ def test_ctrl_c_prints_and_writes_the_best_so_far_and_returns_3(tmp_path):
         text=True,
     )
     first = process.stderr.readline()
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
     stdout, stderr = process.communicate(timeout=60)
     assert "best" in first
     assert "Traceback" not in stderr
     assert process.returncode == 3
     assert "interrupted" in stdout
     assert out.exists()
+
+
+def test_ctrl_c_while_the_result_is_judged_does_not_lose_it(monkeypatch):
+    from bubbleproof import Instance, solve
+    from bubbleproof.solver import driver
+
+    judge, calls = driver._judge, []
+
+    def interrupted(*arguments):
+        calls.append(1)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        judge(*arguments)
+
+    monkeypatch.setattr(driver, "_judge", interrupted)
+    record = solve(Instance.load(EXAMPLES / "zb-1.5B-p8-m24.toml"), time_limit=60).record
+    assert (record.level, len(calls)) == ("certified", 2)
 
 
 def test_a_reader_that_goes_away_is_no_error(schedule):
