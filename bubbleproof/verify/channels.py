@@ -156,8 +156,6 @@ class _Builder:
             return peer
         if self.channel == "per-direction":
             return transfer.direction
-        if self.channel == "eager" and transfer.sends:
-            return position  # sends wait for nothing
         return peer, transfer.sends
 
     def _groups(self, rank: int) -> None:
