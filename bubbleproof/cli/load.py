@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from bubbleproof.schedules.errors import FormatError
 
 if TYPE_CHECKING:
+    from bubbleproof.schedules.formats.schedule_json import Document
     from bubbleproof.schedules.instance import Instance
     from bubbleproof.schedules.schedule import Schedule
 
-__all__ = ["Loaded", "load_instance", "load_schedule"]
+__all__ = ["Loaded", "capped", "format_of", "from_document", "load_instance", "load_schedule", "with_instance"]
 
 _READABLE = ("json", "torch-csv")
 
@@ -45,15 +46,21 @@ def load_schedule(path: str, arguments: argparse.Namespace) -> Loaded:
     The options ``format``, ``instance``, ``ranks``, ``stages``, ``microbatches``, ``placement``, ``cost`` and ``cap``
     are used where the verb has them.
     """
-    name = _format_of(path, getattr(arguments, "format", None))
+    name = format_of(path, getattr(arguments, "format", None))
     loaded = _from_json(path, arguments) if name == "json" else _from_csv(path, name, arguments)
+    return capped(loaded, arguments)
+
+
+def capped(loaded: Loaded, arguments: argparse.Namespace) -> Loaded:
+    """Under the cap of the options, if they have one."""
     cap = getattr(arguments, "cap", None)
     if cap is None:
         return loaded
     return Loaded(loaded.schedule, loaded.instance.with_cap(cap), loaded.starts, loaded.record, loaded.notes)
 
 
-def _format_of(path: str, given: str | None) -> str:
+def format_of(path: str, given: str | None) -> str:
+    """The name of the format of a file: the one given, else the one that its name suggests."""
     from bubbleproof.schedules.formats import guess_format
 
     if given is not None:
@@ -69,7 +76,11 @@ def _format_of(path: str, given: str | None) -> str:
 def _from_json(path: str, arguments: argparse.Namespace) -> Loaded:
     from bubbleproof.schedules.formats.schedule_json import load
 
-    document = load(Path(path))
+    return from_document(load(Path(path)), path, arguments)
+
+
+def from_document(document: Document, path: str, arguments: argparse.Namespace) -> Loaded:
+    """A schedule file's content, under the instance that the options name or its own."""
     instance = document.instance
     given = getattr(arguments, "instance", None)
     if given is not None:
@@ -109,10 +120,15 @@ def _shown(value: object) -> str:
 def _from_csv(path: str, name: str, arguments: argparse.Namespace) -> Loaded:
     from bubbleproof.schedules.formats import format_named
     from bubbleproof.schedules.formats.files import read_text
-    from bubbleproof.schedules.formats.infer import infer_instance
     from bubbleproof.schedules.formats.torch_csv import MAX_BYTES
 
-    schedule = format_named(name).reader()(read_text(Path(path), MAX_BYTES), path)
+    return with_instance(format_named(name).reader()(read_text(Path(path), MAX_BYTES), path), path, arguments)
+
+
+def with_instance(schedule: Schedule, path: str, arguments: argparse.Namespace) -> Loaded:
+    """A schedule that came without an instance, under the one that the options name or an inferred one."""
+    from bubbleproof.schedules.formats.infer import infer_instance
+
     given = getattr(arguments, "instance", None)
     if given is not None:
         if getattr(arguments, "cost", None) is not None:

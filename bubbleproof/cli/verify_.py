@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from bubbleproof.cli import options
@@ -36,12 +37,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Judge one schedule."""
+    from bubbleproof.cli.large import judge_large
     from bubbleproof.cli.load import load_schedule
     from bubbleproof.cli.output import emit, emit_json
     from bubbleproof.verify import Verdict, verify
 
-    loaded = load_schedule(arguments.file, arguments)
-    report = verify(loaded.schedule, loaded.instance, timeline=loaded.starts, claims=_claims(loaded))
+    large = judge_large(arguments.file, arguments)
+    if large is not None:
+        loaded, report = large
+    else:
+        loaded = load_schedule(arguments.file, arguments)
+        report = verify(loaded.schedule, loaded.instance, timeline=loaded.starts, claims=_claims(loaded))
     certificate = _certificate(loaded)
     faults = _faults(loaded, report, certificate)
     if arguments.json:
@@ -107,6 +113,10 @@ def _faults(loaded: Loaded, report: Report, certificate: dict[str, Any] | None) 
         )
     if report.facts.makespan is not None and record.get("makespan") not in (None, report.facts.makespan):
         faults.append(f"makespan {record['makespan']!r}, but it is {report.facts.makespan}")
+    span = report.facts.span if loaded.starts is None else report.facts.claimed_span
+    if span is not None and record.get("span") not in (None, span):
+        faults.append(f"span {record['span']!r}, but it is {span}")
+    faults += _gap_faults(record.get("value"), record.get("bound"), record.get("gap"))
     if certificate is not None and not certificate["accepted"]:
         faults.append(
             f"a lower bound of {certificate['bound']} whose certificate does not hold: {certificate['reason']}"
@@ -119,6 +129,16 @@ def _faults(loaded: Loaded, report: Report, certificate: dict[str, Any] | None) 
     if record.get("proof") != "cp-sat" and record.get("bound") != proved:
         faults.append(f"the bound {record.get('bound')!r}, but its certificate proves {proved}")
     return faults
+
+
+def _gap_faults(value: object, bound: object, gap: object) -> list[str]:
+    """Whether a record's value, bound and gap = value/bound − 1 go together."""
+    if not isinstance(value, int) or not isinstance(bound, int):
+        return []
+    if bound > value:
+        return [f"the bound {bound}, which is above its own value {value}"]
+    true = str(Fraction(value, bound) - 1 if bound > 0 else 0)
+    return [] if gap in (None, true) else [f"the gap {gap!r}, but it is {true}"]
 
 
 def _proved(objective: object, certificate: dict[str, Any] | None) -> int:

@@ -136,6 +136,20 @@ class Table:
                     row.append(Op(name, stage, microbatch))
             yield row
 
+    def sample(self) -> Schedule:
+        """A few of the ops: the first of each stage on each rank, the first of each kind, and a highest microbatch."""
+        ops = self.ops()
+        if not len(ops):
+            return Schedule.of([()] * self.ranks, self.name)
+        _, stages = np.unique((ops.stage.astype(np.int64) << 32) + ops.rank, return_index=True)
+        _, kinds = np.unique(ops.kind, return_index=True)
+        chosen = np.unique(np.concatenate((stages, kinds, [ops.microbatch.argmax()])))
+        rows: list[list[Op]] = [[] for _ in range(self.ranks)]
+        columns = (ops.rank, ops.kind, ops.stage, ops.microbatch)
+        for rank, code, stage, microbatch in zip(*(column[chosen].tolist() for column in columns), strict=True):
+            rows[rank].append(Op(NAMES[code], stage, microbatch))
+        return Schedule.of(rows, self.name)
+
     def schedule(self) -> Schedule:
         """The same as objects. Takes about a gigabyte for three million ops."""
         return Schedule.of(self.ops()._rows(), self.name)  # type: ignore[arg-type]  # the rows hold slots only

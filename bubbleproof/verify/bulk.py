@@ -27,10 +27,7 @@ from bubbleproof.verify.rules import RULES, gradients
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["BULK_FROM", "Places", "durations", "earliest", "figures", "prove", "verify_table"]
-
-BULK_FROM = 20_000
-"""From so many ops on the command line judges by arrays; for fewer, the array library costs more than it saves."""
+__all__ = ["Places", "durations", "earliest", "figures", "prove", "verify_table"]
 
 _F, _B, _W, _BW = (CODES[kind] for kind in ("F", "B", "W", "BW"))
 _LETTER = np.array([0, 1, 2, 1], np.int64)

@@ -31,9 +31,19 @@ TORCH_COMMS = TORCH_COMPUTE | {kind: code for kind, code in CODES.items() if len
 """PyTorch's words of a file with communication."""
 
 
-def torch_rows(text: str, kinds: Mapping[str, int]) -> Table | None:
-    """The rows of a CSV of PyTorch, one line for each rank; None if the text is not plain."""
+def torch_rows(text: str, kinds: Mapping[str, int], *, idle: bool = True) -> Table | None:
+    """The rows of a CSV of PyTorch, one line for each rank; None if the text is not plain.
+
+    Parameters
+    ----------
+    kinds
+        `TORCH_COMPUTE` or `TORCH_COMMS`.
+    idle
+        Whether there may be empty cells, which are left out.
+    """
     data = text.encode().replace(b"\r\n", b"\n")
+    if not idle and (data.startswith(b",") or b",," in data or b"\n," in data or b",\n" in data or data.endswith(b",")):
+        return None
     pairs = data.count(b")OVERLAP_F_B")
     if data.count(b")") != pairs:
         return None
