@@ -4,35 +4,41 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from bubbleproof.cli import options
+from bubbleproof.cli import options, verify_program
 
 if TYPE_CHECKING:
     from bubbleproof.cli.load import Loaded
     from bubbleproof.verify import Report
 
-__all__ = ["EPILOG", "configure", "run"]
+__all__ = ["EPILOG", "configure", "run", "violations"]
 
 EPILOG = """\
 examples:
   bubbleproof families 1f1b --ranks 4 --microbatches 8 -o 1f1b.json
   bubbleproof verify 1f1b.json
   bubbleproof export 1f1b.json --to torch-csv -o 1f1b.csv
-  bubbleproof verify 1f1b.csv --ranks 4 --microbatches 8
+  bubbleproof verify 1f1b.csv --ranks 4 --microbatches 8 --target torch
+  bubbleproof export 1f1b.json --to torch-comms -o 1f1b.comms.csv
+  bubbleproof verify 1f1b.comms.csv --channel rendezvous-rank
 
+A file with sends and receives is judged under a channel model, rendezvous-pair unless another is given.
 exit code 0 if every rule holds, 1 if one is violated.
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of this verb."""
-    parser.add_argument("file", metavar="FILE", help="a schedule: bubbleproof's .json, or PyTorch's compute-only .csv")
-    parser.add_argument("--format", choices=("json", "torch-csv"), help="where the file's name does not tell")
+    parser.add_argument("file", metavar="FILE", help="a schedule: bubbleproof's .json, or PyTorch's .csv")
+    parser.add_argument(
+        "--format", choices=("json", "torch-csv", "torch-comms", "program"), help="where the file does not tell"
+    )
     parser.add_argument("--instance", metavar="INSTANCE", help="judge the schedule under this instance")
     options.add_sizes(parser)
     options.add_cap(parser)
+    parser.add_argument("--target", choices=("torch",), help="a runtime whose own rules hold as well")
+    verify_program.configure(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -42,12 +48,18 @@ def run(arguments: argparse.Namespace) -> int:
     from bubbleproof.cli.output import emit, emit_json
     from bubbleproof.verify import Verdict, verify
 
+    judged = verify_program.judge_program(arguments)
+    if judged is not None:
+        return judged
+    verify_program.refuse_communication(arguments)
     large = judge_large(arguments.file, arguments)
     if large is not None:
         loaded, report = large
     else:
         loaded = load_schedule(arguments.file, arguments)
-        report = verify(loaded.schedule, loaded.instance, timeline=loaded.starts, claims=_claims(loaded))
+        report = verify(
+            loaded.schedule, loaded.instance, timeline=loaded.starts, claims=_claims(loaded), target=arguments.target
+        )
     certificate = _certificate(loaded)
     faults = _faults(loaded, report, certificate)
     if arguments.json:
@@ -137,6 +149,8 @@ def _gap_faults(value: object, bound: object, gap: object) -> list[str]:
         return []
     if bound > value:
         return [f"the bound {bound}, which is above its own value {value}"]
+    from fractions import Fraction
+
     true = str(Fraction(value, bound) - 1 if bound > 0 else 0)
     return [] if gap in (None, true) else [f"the gap {gap!r}, but it is {true}"]
 
@@ -164,14 +178,8 @@ def _text(file: str, loaded: Loaded, report: Report, certificate: dict[str, Any]
     )
 
 
-def _findings(loaded: Loaded, report: Report, certificate: dict[str, Any] | None) -> Iterator[str]:
-    """The violations, or what was checked; then the figures. Lines of pictures begin with blanks."""
-    from bubbleproof.cli.output import figure
-
-    facts, unit = report.facts, loaded.instance.units.time
-    if not report.counts:
-        rules = f"{len(report.rules)} rules, {report.rules[0]} to {report.rules[-1]}"
-        yield f"checked: {rules}, on {facts.slots} slots of {loaded.instance.ranks} ranks"
+def violations(report: Report) -> Iterator[str]:
+    """The violations, their pictures (lines that begin with blanks), and how many are not listed."""
     for violation in report.violations:
         yield str(violation)
         for line in str((violation.witness or {}).get("picture") or "").splitlines():
@@ -180,6 +188,17 @@ def _findings(loaded: Loaded, report: Report, certificate: dict[str, Any] | None
         listed = sum(violation.rule == rule for violation in report.violations)
         if count > listed:
             yield f"{rule}: {count - listed} more"
+
+
+def _findings(loaded: Loaded, report: Report, certificate: dict[str, Any] | None) -> Iterator[str]:
+    """The violations, or what was checked; then the figures. Lines of pictures begin with blanks."""
+    from bubbleproof.cli.output import figure
+
+    facts, unit = report.facts, loaded.instance.units.time
+    if not report.counts:
+        rules = f"{len(report.rules)} rules, {report.rules[0]} to {report.rules[-1]}"
+        yield f"checked: {rules}, on {facts.slots} slots of {loaded.instance.ranks} ranks"
+    yield from violations(report)
     if facts.makespan is not None:
         yield f"ops as soon as possible: makespan {figure(facts.makespan, unit)}, span {figure(facts.span, unit)}"
     if facts.claimed_makespan is not None:
