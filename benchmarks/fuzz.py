@@ -127,6 +127,7 @@ def fuzz(
         outcome.slowest = max(outcome.slowest, (seconds, f"{reader.name} {what}, {len(data)} bytes"))
         if complaint:
             outcome.failures.append(f"{reader.name} input {number}: {complaint}: {data[:2000]!r}")
+            log(outcome.failures[-1] + "\n")
             if len(outcome.failures) >= 20:
                 break
         if number % 10_000 == 9_999:
@@ -324,8 +325,12 @@ def _judge_program(subject: Any, chance: random.Random) -> str:
 
 
 def _judge_pattern(subject: Any, chance: random.Random) -> str:
-    pattern, instance = subject
-    report = verify(pattern.schedule(pattern.least), pattern.instance(instance, pattern.least))
+    pattern, base = subject
+    try:
+        instance, schedule = pattern.instance(base, pattern.least), pattern.schedule(pattern.least)
+    except BubbleproofError:
+        return "impossible"  # what is asked of a pattern is no fault of its file
+    report = verify(schedule, instance)
     str(report)
     return report.verdict.value
 
