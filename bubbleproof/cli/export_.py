@@ -24,7 +24,7 @@ examples:
 The schedule is verified first; one that violates a rule is not exported, and the exit code is 1.
 """
 
-_TARGETS = ("torch-csv", "perfetto", "svg", "json", "dot", "graphml")
+_TARGETS = ("torch-csv", "torch-comms", "program", "perfetto", "svg", "json", "dot", "graphml")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

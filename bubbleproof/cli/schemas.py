@@ -11,6 +11,7 @@ import msgspec
 
 from bubbleproof.schedules.formats.document import InstanceDocument
 from bubbleproof.schedules.formats.files import write_atomic
+from bubbleproof.schedules.formats.program_json import ProgramDocument
 from bubbleproof.schedules.formats.schedule_json import ScheduleDocument
 from bubbleproof.solver.result import Record
 from bubbleproof.verify.certificate import Certificate
@@ -21,6 +22,7 @@ __all__ = ["schemas"]
 _DOCUMENTS: dict[str, Any] = {
     "bubbleproof-instance-1": InstanceDocument,
     "bubbleproof-schedule-1": ScheduleDocument,
+    "bubbleproof-program-1": ProgramDocument,
     "bubbleproof-record-1": Record,
     "bubbleproof-report-1": Report,
     "bubbleproof-certificate-1": Certificate,
@@ -29,6 +31,7 @@ _DOCUMENTS: dict[str, Any] = {
 _FORMATS = {
     "InstanceDocument": "bubbleproof-instance/1",
     "ScheduleDocument": "bubbleproof-schedule/1",
+    "ProgramDocument": "bubbleproof-program/1",
     "Record": "bubbleproof-record/1",
     "Report": "bubbleproof-report/1",
 }

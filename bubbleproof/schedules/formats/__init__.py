@@ -70,6 +70,13 @@ FORMATS = {
         Format(
             "torch-csv", ".csv", "compute-only CSV of torch.distributed.pipelining", f"{_HERE}.torch_csv", reads="loads"
         ),
+        Format(
+            "torch-comms",
+            ".comms.csv",
+            "CSV of torch.distributed.pipelining with communication",
+            f"{_HERE}.torch_comms",
+        ),
+        Format("program", ".program.json", "bubbleproof's own file of a program", f"{_HERE}.program_json"),
         Format("perfetto", ".trace.json", "trace for ui.perfetto.dev and chrome://tracing", f"{_HERE}.perfetto"),
         Format("svg", ".svg", "picture of the timeline", "bubbleproof.schedules.draw.svg"),
         Format("dot", ".dot", "dependency graph for Graphviz", f"{_HERE}.graphs", writes="write_dot"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,7 +15,10 @@ from bubbleproof.schedules.formats.schedule_json import MAX_BYTES, parse_json
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.schedules.program import Action, Program, parse_action
 
-__all__ = ["MAX_BYTES", "PROGRAM_FORMAT", "Document", "ProgramDocument", "dumps", "load", "loads", "save"]
+if TYPE_CHECKING:
+    from bubbleproof.schedules.timeline import Timeline
+
+__all__ = ["MAX_BYTES", "PROGRAM_FORMAT", "Document", "ProgramDocument", "dumps", "load", "loads", "save", "write"]
 
 PROGRAM_FORMAT = "bubbleproof-program/1"
 
@@ -83,6 +87,13 @@ def dumps(document: Document) -> str:
         name=document.program.name,
     )
     return msgspec.json.encode(built, order="sorted").decode() + "\n"
+
+
+def write(timeline: Timeline) -> str:
+    """The order of a timeline with its communication added, and the instance."""
+    from bubbleproof.schedules.lower import lower
+
+    return dumps(Document(lower(timeline.schedule, timeline.instance), timeline.instance))
 
 
 def save(path: Path, document: Document) -> None:

@@ -1,5 +1,5 @@
 """Print docs/rules.md."""
 
-from bubbleproof.verify.rules import document
+from bubbleproof.verify.rules.catalogue import document
 
 print(document(), end="")

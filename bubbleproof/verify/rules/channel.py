@@ -121,17 +121,10 @@ def head_of_line(case: ProgramCase) -> Iterator[Violation]:
         )
 
 
-def _idle_groups(case: ProgramCase) -> str:
-    reason = idle_transfers(case)
-    if not reason and case.setting.channel != "batched":
-        return "Transfers are not grouped under this channel."
-    return reason
-
-
 @rule(
     "A902",
     "unlike-groups",
-    idle=_idle_groups,
+    idle=idle_transfers,
     example="0SEND_F0 0SEND_F1 in one group | 1RECV_F0 1F0 1RECV_F1 in two",
     seen="nccl#1279 and nccl#2130 (undefined), pytorch#174288 (more than 256 in one group are split)",
 )
@@ -142,6 +135,8 @@ def unlike_groups(case: ProgramCase) -> Iterator[Violation]:
 
     Source: semantics, batched.
     """
+    if case.setting.channel != "batched":
+        return
     groups: dict[Place, int] = {}
     for rank, row in enumerate(case.program.rows):
         group = 0

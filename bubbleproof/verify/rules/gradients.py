@@ -146,16 +146,10 @@ def last_stage_forward_order(case: Case) -> Iterator[Violation]:
         last[rank] = max(op.microbatch, before if before is not None else op.microbatch)
 
 
-def _idle_fused(case: ProgramCase) -> str:
-    return _same_ranks(case) or (
-        "" if case.setting.fused_stages else "No stage was named that cannot split its backward."
-    )
-
-
 @rule(
     "V706",
     "split-where-fused",
-    idle=_idle_fused,
+    idle=_same_ranks,
     example="0F0 0B0 0W0 (stage 0 cannot split)",
     seen="pytorch#180952: split backwards count the gradient of shared weights twice",
 )
@@ -170,16 +164,10 @@ def split_where_fused(case: ProgramCase) -> Iterator[Violation]:
             yield Violation("V706", rank, position, str(op), message)
 
 
-def _idle_sharding(case: ProgramCase) -> str:
-    if not case.same_ranks or any(c.kind != "REDUCE_GRAD" for _, _, c in case.program.collectives()):
-        return _same_ranks(case)
-    return "The program has no UNSHARD or RESHARD."
-
-
 @rule(
     "A903",
     "used-while-sharded",
-    idle=_idle_sharding,
+    idle=_same_ranks,
     example="0UNSHARD 0F0 0RESHARD 0BW0",
     seen="pytorch#164756 and PR #165467: more than three stages on a rank",
 )

@@ -1,0 +1,166 @@
+"""The part of ``bubbleproof verify`` that judges programs: schedules with sends and receives."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bubbleproof.cli import options
+from bubbleproof.schedules.errors import FormatError
+
+if TYPE_CHECKING:
+    from bubbleproof.schedules.instance import Instance
+    from bubbleproof.schedules.program import Program
+    from bubbleproof.verify import Report
+
+__all__ = ["configure", "judge_program", "refuse_communication"]
+
+# written out, since what is imported to build the command line is imported by every verb
+_CHANNELS = ("eager", "rendezvous-pair", "rendezvous-rank", "per-direction", "per-edge", "batched", "even-odd")
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """A program, its instance, and a sentence for each thing that was inferred or assumed."""
+
+    program: Program
+    instance: Instance
+    notes: tuple[str, ...]
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options about communication."""
+    group = parser.add_argument_group("what is known about communication", "for files with sends and receives")
+    group.add_argument("--channel", choices=_CHANNELS, help="how messages travel; default: rendezvous-pair")
+    group.add_argument(
+        "--no-scale-grads", dest="scale_grads", action="store_false", help="REDUCE_GRAD does not divide by m"
+    )
+    group.add_argument("--no-transfers", dest="transfers", action="store_false", help="the runtime adds the transfers")
+    group.add_argument(
+        "--fused-stages", type=options.rank_list, metavar="S,S,…", help="stages that cannot split their backward"
+    )
+    group.add_argument(
+        "--message-memory",
+        type=options.rank_list,
+        metavar="N[,N…]",
+        help="memory of what a stage hands to the next, one for all stages or one for each",
+    )
+
+
+def refuse_communication(arguments: argparse.Namespace) -> None:
+    """Refuse options about communication for a file that has none.
+
+    Raises
+    ------
+    FormatError
+        One was given.
+    """
+    given = {
+        "--channel": arguments.channel is not None,
+        "--no-scale-grads": not arguments.scale_grads,
+        "--no-transfers": not arguments.transfers,
+        "--fused-stages": arguments.fused_stages is not None,
+        "--message-memory": arguments.message_memory is not None,
+    }
+    for name, there in given.items():
+        if there:
+            raise FormatError(f"{arguments.file}: {name} is about communication, and the file has none")
+
+
+def judge_program(arguments: argparse.Namespace) -> int | None:
+    """Judge the file if it holds a program, print the report and return the exit code; None if it holds none."""
+    loaded = _load(arguments.file, arguments)
+    if loaded is None:
+        return None
+    from bubbleproof.cli.output import emit, emit_json, wrapped
+    from bubbleproof.verify import Verdict, verify_program
+
+    stages, sizes = loaded.instance.stages, arguments.message_memory
+    if sizes is not None and len(sizes) not in (1, stages):
+        raise FormatError(f"--message-memory has {len(sizes)} entries; one, or one for each of {stages} stages")
+    report = verify_program(
+        loaded.program,
+        loaded.instance,
+        channel=arguments.channel or "rendezvous-pair",
+        target=arguments.target,
+        transfers=arguments.transfers,
+        scale_grads=arguments.scale_grads,
+        fused_stages=arguments.fused_stages or (),
+        message_memory=sizes if sizes is None or len(sizes) == stages else sizes * stages,
+    )
+    if arguments.json:
+        import msgspec
+
+        built: dict[str, Any] = msgspec.to_builtins(report)
+        emit_json({**built, "file": arguments.file, "inferred": list(loaded.notes)})
+    else:
+        lines = [*_findings(loaded, report), *loaded.notes]
+        lines += [f"assumed: {sentence}" for sentence in report.assumptions]
+        emit(
+            f"{arguments.file}: {report.verdict.value}\n"
+            + "".join(f"  {line}\n" if line.startswith(" ") else wrapped(line, "  ") for line in lines)
+        )
+    return 0 if report.verdict == Verdict.PROVED else 1
+
+
+def _load(path: str, arguments: argparse.Namespace) -> _Loaded | None:
+    """The program of a file, known by its format or by its transfers."""
+    from bubbleproof.schedules.formats import guess_format, program_json, torch_comms
+    from bubbleproof.schedules.formats.files import read_text
+
+    known = guess_format(Path(path))
+    name = arguments.format or (known.name if known else "")
+    if name not in ("json", "program", "torch-csv", "torch-comms") or arguments.format in ("json", "torch-csv"):
+        return None
+    text = read_text(Path(path), program_json.MAX_BYTES)
+    notes: tuple[str, ...] = ()
+    if name == "torch-csv":
+        if "SEND_" not in text and "RECV_" not in text:
+            return None
+        notes = ("inferred: format torch-comms, from the transfers in the file",)
+    elif name == "json" and f'"{program_json.PROGRAM_FORMAT}"' not in text:
+        return None
+    if name in ("json", "program"):
+        return _from_json(text, path, arguments)
+    from bubbleproof.cli.load import capped, with_instance
+
+    program = torch_comms.loads(text, path)
+    found = capped(with_instance(program.schedule, path, arguments), arguments)
+    return _Loaded(program, found.instance, (*notes, *found.notes))
+
+
+def _from_json(text: str, path: str, arguments: argparse.Namespace) -> _Loaded:
+    from bubbleproof.cli.load import capped, from_document
+    from bubbleproof.schedules.formats import program_json, schedule_json
+
+    document = program_json.loads(text, path)
+    schedule = schedule_json.Document(document.program.schedule, document.instance)
+    found = capped(from_document(schedule, path, arguments), arguments)
+    return _Loaded(document.program, found.instance, found.notes)
+
+
+def _findings(loaded: _Loaded, report: Report) -> Iterator[str]:
+    """The violations, or what was checked; the figures under the channel; advice."""
+    from bubbleproof.cli.output import figure
+    from bubbleproof.cli.verify_ import violations
+
+    facts, channel, unit = report.facts, report.channel, loaded.instance.units.time
+    if not report.counts:
+        count = f"{facts.slots} slots and {channel.transfers if channel else 0} transfers"
+        yield f"checked: {len(report.rules)} rules, {report.rules[0]} to {report.rules[-1]}, on {count}"
+    yield from violations(report)
+    if facts.makespan is not None:
+        yield f"ops as soon as possible: makespan {figure(facts.makespan, unit)}, span {figure(facts.span, unit)}"
+    if channel is not None:
+        if channel.makespan is not None:
+            yield f"under {channel.channel}: makespan {figure(channel.makespan, unit)}"
+        stopped = [(rank, stop) for rank, stop in enumerate(channel.stops) if stop is not None]
+        if stopped:
+            where = (f"rank {rank} at {loaded.program.rows[rank][stop]} (position {stop})" for rank, stop in stopped)
+            yield f"under {channel.channel} these never end: {', '.join(where)}"
+        yield f"receives posted and not yet used, at most, on each rank: {', '.join(map(str, channel.posted_receives))}"
+    for advice in report.advice:
+        yield f"advice {advice}"
