@@ -8,10 +8,12 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from fractions import Fraction
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from bubbleproof.schedules.errors import BubbleproofError
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 __all__ = [
     "emit",
@@ -99,6 +101,8 @@ def figure(value: int | None, unit: str = "1") -> str:
 
 def ratio(value: Fraction | int, digits: int = 3) -> str:
     """A ratio in decimals, rounded half up without floats."""
+    from fractions import Fraction
+
     scaled = int(Fraction(value) * 10**digits + Fraction(1, 2))
     return f"{scaled // 10**digits}.{scaled % 10**digits:0{digits}d}"
 

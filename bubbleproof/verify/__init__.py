@@ -4,8 +4,21 @@ Its rules are written from docs/semantics.md and share no code with what builds,
 data types are common.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from bubbleproof.verify.judge import verify
-from bubbleproof.verify.program_judge import verify_program
 from bubbleproof.verify.report import ChannelFacts, Facts, Report, Verdict, Violation
 
+if TYPE_CHECKING:
+    from bubbleproof.verify.program_judge import verify_program
+
 __all__ = ["ChannelFacts", "Facts", "Report", "Verdict", "Violation", "verify", "verify_program"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the judge of programs on first use; a schedule does not need it."""
+    if name != "verify_program":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from bubbleproof.verify.program_judge import verify_program
+
+    return verify_program

@@ -19,13 +19,13 @@ from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.schedules.table import CODES, Table
 from bubbleproof.verify.bulk_run import Runs, earliest_starts
 from bubbleproof.verify.case import Case
-from bubbleproof.verify.exchange import Target
-from bubbleproof.verify.judge import ALWAYS_ASSUMED, verify
+from bubbleproof.verify.judge import ALWAYS_ASSUMED, rules_for, verify
 from bubbleproof.verify.report import Facts, Report, Verdict
-from bubbleproof.verify.rules import RULES, gradients
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from bubbleproof.verify.exchange import Target
 
 __all__ = ["Places", "durations", "earliest", "figures", "prove", "verify_table"]
 
@@ -58,8 +58,7 @@ def verify_table(
     if facts is None:
         return verify(table.schedule(), instance, target=target, listed_per_rule=listed_per_rule)
     nothing_claimed = Case(Schedule.of([()] * instance.ranks), instance, target=target)
-    rules = (*RULES, *gradients.TARGET_RULES) if target else RULES
-    idle = {rule.id: rule.idle(nothing_claimed) for rule in rules}
+    idle = {rule.id: rule.idle(nothing_claimed) for rule in rules_for(target)}
     return Report(
         verdict=Verdict.PROVED,
         violations=(),

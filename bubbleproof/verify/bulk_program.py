@@ -18,7 +18,8 @@ from bubbleproof.verify.bulk import Places, durations, figures
 from bubbleproof.verify.bulk_channels import CHANNELS, Messages, makespan, match
 from bubbleproof.verify.exchange import ProgramCase, Setting
 from bubbleproof.verify.report import ChannelFacts, Facts, Report, Verdict
-from bubbleproof.verify.rules import PROGRAM_RULES, buffers, gradients
+from bubbleproof.verify.rules import buffers, gradients
+from bubbleproof.verify.rules.catalogue import PROGRAM_RULES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.verify.case import Case
-from bubbleproof.verify.exchange import Target
 from bubbleproof.verify.report import Report, Verdict, Violation
-from bubbleproof.verify.rules import RULES, AnyRule, gradients
+from bubbleproof.verify.rules import RULES, AnyRule
 
-__all__ = ["ALWAYS_ASSUMED", "Gathered", "gather", "verify"]
+if TYPE_CHECKING:
+    from bubbleproof.verify.exchange import Target
+
+__all__ = ["ALWAYS_ASSUMED", "Gathered", "gather", "rules_for", "verify"]
 
 ALWAYS_ASSUMED: tuple[str, ...] = (
     "Messages: each arrives a fixed time after its op ends; sends never block, and none is lost or delayed by another. "
@@ -57,7 +60,7 @@ def verify(
         timeline or claim contains raises an error.
     """
     case = Case(schedule, instance, timeline, claims, target)
-    gathered = gather(case, (*RULES, *gradients.TARGET_RULES) if target else RULES, ALWAYS_ASSUMED, listed_per_rule)
+    gathered = gather(case, rules_for(target), ALWAYS_ASSUMED, listed_per_rule)
     return Report(
         verdict=Verdict.VIOLATED if gathered.counts else Verdict.PROVED,
         violations=tuple(gathered.listed),
@@ -67,6 +70,15 @@ def verify(
         facts=case.facts,
         listed_per_rule=listed_per_rule,
     )
+
+
+def rules_for(target: Target | None) -> tuple[AnyRule, ...]:
+    """The rules of every schedule and those of the runtime that is asked for."""
+    if target is None:
+        return RULES
+    from bubbleproof.verify.rules import gradients
+
+    return (*RULES, *gradients.TARGET_RULES)
 
 
 @dataclass(frozen=True)

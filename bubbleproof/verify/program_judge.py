@@ -11,7 +11,8 @@ from bubbleproof.verify.exchange import ProgramCase, Setting, Shape, Target
 from bubbleproof.verify.judge import gather
 from bubbleproof.verify.queues import channel_makespan, posted_receives
 from bubbleproof.verify.report import ChannelFacts, Report, Verdict
-from bubbleproof.verify.rules import ADVICE, PROGRAM_RULES, gradients
+from bubbleproof.verify.rules import gradients
+from bubbleproof.verify.rules.catalogue import ADVICE, PROGRAM_RULES
 
 __all__ = ["ALWAYS_ASSUMED", "assumed", "verify_program"]
 

@@ -5,7 +5,8 @@ import pytest
 
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.verify import Report, Verdict, verify
-from bubbleproof.verify.rules import RULES, document
+from bubbleproof.verify.rules import RULES
+from bubbleproof.verify.rules.catalogue import document
 from bubbleproof.verify.witness import grid
 from tests.verify.model import pipeline
 

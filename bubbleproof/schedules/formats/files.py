@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from pathlib import Path
 from typing import BinaryIO
 
@@ -107,6 +106,8 @@ def check_writable(path: Path) -> None:
         parent = Path(os.path.realpath(path)).parent
         if not parent.is_dir():
             raise FormatError(f"{path}: cannot write: there is no directory {parent}")
+        import tempfile
+
         with tempfile.TemporaryFile(dir=parent):
             pass
     except OSError as error:
@@ -116,6 +117,8 @@ def check_writable(path: Path) -> None:
 
 
 def _replace(path: Path, text: str) -> None:
+    import tempfile  # with what it loads in turn, too much for those who only read
+
     target = Path(os.path.realpath(path))  # through a symbolic link: the link stays, its target is replaced
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.", suffix=".part")
     try:
