@@ -109,9 +109,7 @@ class Repair:
         return bool(self.changes)
 
 
-def changes_between(
-    given: Program, rows: Sequence[Sequence[Entry]], moved: Iterable[Place]
-) -> tuple[Change, ...]:
+def changes_between(given: Program, rows: Sequence[Sequence[Entry]], moved: Iterable[Place]) -> tuple[Change, ...]:
     """The changes from a program to rows that know where their actions come from."""
     moved = set(moved)
     found: list[Change] = []

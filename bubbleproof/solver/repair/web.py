@@ -239,6 +239,7 @@ def _hitting(
         model.add(sum(moved) == size)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
+    solver.parameters.linearization_level = 2
     solver.parameters.max_time_in_seconds = max(0.1, seconds)
     status = solver.solve(model)
     if status == cp_model.OPTIMAL or (size is not None and status == cp_model.FEASIBLE):
