@@ -16,6 +16,7 @@ VERBS = {
     "solve": "find the best schedule of an instance, and prove how good it is",
     "verify": "prove that a schedule is complete, cannot deadlock and fits its memory, or show why not",
     "prove": "prove a family or a generator of yours right for every number of microbatches",
+    "repair": "make a schedule safe that hangs or crosses messages, by the smallest change",
     "show": "draw a schedule in the terminal or as SVG",
     "compare": "families and schedules side by side on one instance",
     "families": "list the published schedule families, or build one",
@@ -39,8 +40,8 @@ class _Parser(argparse.ArgumentParser):
         raise BubbleproofError(f"{message}; see {self.prog} --help")
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line."""
+def build_parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser of a command line of some words: the options of each verb that is among them."""
     parser = _Parser(
         prog="bubbleproof",
         description="Provably optimal pipeline-parallel training schedules.",
@@ -51,6 +52,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", parser_class=_Parser)
     for name, summary in VERBS.items():
+        if name not in words:  # another verb is asked for, or none
+            verbs.add_parser(name, help=summary)
+            continue
         module = importlib.import_module(f"bubbleproof.cli.{name}_")
         verb = verbs.add_parser(
             name,
@@ -72,8 +76,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     prepare()
     try:
-        parser = build_parser()
-        arguments = parser.parse_args(argv)
+        words = sys.argv[1:] if argv is None else argv
+        parser = build_parser(words)
+        arguments = parser.parse_args(words)
         if arguments.version:
             from bubbleproof import __version__
 

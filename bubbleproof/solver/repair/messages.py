@@ -2,8 +2,8 @@
 
 A message is one node, which both of its ends keep in place: each end that stays adds the waits of its queue. What a
 channel lets wait for what is taken from docs/semantics.md, section 9. Every edge holds in every repair that keeps its
-literal, so the fewest literals are a lower bound for every channel. For all but ``batched`` and ``even-odd`` an order of
-the web always gives rows that are safe: each moved end goes where the order has it in its queue.
+literal, so the fewest literals are a lower bound for every channel. For all but ``batched`` and ``even-odd`` an order
+of the web always gives rows that are safe: each moved end goes where the order has it in its queue.
 """
 
 from __future__ import annotations
