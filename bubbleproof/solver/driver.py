@@ -84,12 +84,7 @@ def solve(
     except KeyboardInterrupt:
         stopped = "interrupted"
     try:
-        try:
         return _solution(search, "proved" if search.done else stopped)
-    except KeyboardInterrupt:
-        if stopped == "interrupted":
-            raise  # asked twice: now really stop
-        return _solution(search, "proved" if search.done else "interrupted")
     except KeyboardInterrupt:
         if stopped == "interrupted":
             raise  # asked twice: now really stop
