@@ -52,8 +52,8 @@ def verify_program(
     Parameters
     ----------
     channel
-        How messages travel (docs/semantics.md, section 9). A program that is free of deadlock under
-        ``rendezvous-rank`` is so under every model but ``batched`` and ``even-odd``.
+        How messages travel (docs/semantics.md, section 9). A program whose messages do not cross and that is free of
+        deadlock under ``rendezvous-rank`` is so under every model but ``even-odd`` (theorem 8).
     target
         The runtime whose own rules hold as well.
     transfers
@@ -66,7 +66,7 @@ def verify_program(
         The shape of what each stage takes and makes, None where it is not known.
     message_memory
         For each stage the memory of the tensor that it hands to the next one, and of its gradient; with a cap, buffers
-        are then judged (V801).
+        are then judged (V801). Left out: what the instance says.
     listed_per_rule
         How many violations of one rule the report lists; it counts all.
 
@@ -75,6 +75,8 @@ def verify_program(
     Report
         PROVED or VIOLATED. Nothing that a program contains raises an error.
     """
+    if message_memory is None:
+        message_memory = instance.memory.message
     setting = Setting(channel, target, transfers, scale_grads, frozenset(fused_stages), inputs, outputs, message_memory)
     case = ProgramCase(program, instance, setting)
     rules = (*PROGRAM_RULES, *gradients.TARGET_RULES) if target else PROGRAM_RULES

@@ -54,7 +54,12 @@ def channel_makespan(case: ProgramCase) -> int | None:
 
 
 def held_up(case: ProgramCase) -> Iterator[Held]:
-    """Every receive of a program that runs, behind which something ready waits for data that cannot exist yet."""
+    """Every receive of a program that runs, behind which something waits that its own rank has ready.
+
+    None if the channel costs no time.
+    """
+    if case.facts.makespan is None or (channel_makespan(case) or 0) <= case.facts.makespan:
+        return
     graph, node_of = case.graph, case.graph.node_of
     for delivery in case.deliveries:
         rank, position = delivery.receive
@@ -75,7 +80,8 @@ def held_up(case: ProgramCase) -> Iterator[Held]:
             needs = graph.before[follower]
             if all(edge.needs != node for edge in needs):
                 continue
-            without = max((_end(case, edge.needs) for edge in needs if edge.needs != node), default=0)
+            here = (edge.needs for edge in needs if edge.needs != node and edge.rank == rank)
+            without = max((_end(case, other_node) for other_node in here), default=0)
             time = end - max(ready, without)
             uses = Place(rank, position) in case.inputs_received.get(Place(rank, other), ())
             if time > 0 and not uses and (best is None or time > best[0]):

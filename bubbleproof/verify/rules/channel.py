@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from bubbleproof.schedules.program import Transfer
 from bubbleproof.verify.case import Place
 from bubbleproof.verify.exchange import ProgramCase
-from bubbleproof.verify.queues import held_up
+from bubbleproof.verify.queues import channel_makespan, held_up
 from bubbleproof.verify.report import Violation
 from bubbleproof.verify.rules.messages import idle_transfers
 from bubbleproof.verify.rules.rule import Rule, rule
@@ -99,17 +99,19 @@ def _idle_advice(case: ProgramCase) -> str:
 def head_of_line(case: ProgramCase) -> Iterator[Violation]:
     """A receive that stands long before its data can exist holds up what is ready behind it in its queue.
 
-    Not wrong, but slow. The time is how long the first thing held up could have gone ahead; the loss of the whole
-    program is the difference of its makespans with and without the channel.
+    Not wrong, but slow. The time is the longest that one action held up was ready on its rank. The loss in all is the
+    difference of the makespans of the program with and without the channel; where it is 0, nothing is advised.
 
     Source: semantics, Time under a channel.
     """
     for found in sorted(held_up(case), key=lambda h: (-h.time, h.receive)):
+        lost = (channel_makespan(case) or 0) - (case.facts.makespan or 0)
         rank, position = found.receive
         name = case.text(found.receive)
         message = (
             f"{name} at position {position} of rank {rank} is posted {found.ops} ops before its data can exist; "
-            f"{case.text(found.behind)} (position {found.behind.position}) waits behind it for {found.time}"
+            f"{case.text(found.behind)} (position {found.behind.position}) waits behind it for {found.time}; "
+            f"the channel costs the program {lost} in all"
         )
         yield Violation(
             "A901",
@@ -117,7 +119,7 @@ def head_of_line(case: ProgramCase) -> Iterator[Violation]:
             position,
             name,
             message,
-            {"ops": found.ops, "time": found.time, "behind": case.text(found.behind)},
+            {"ops": found.ops, "time": found.time, "behind": case.text(found.behind), "lost_in_all": lost},
         )
 
 
