@@ -197,6 +197,8 @@ def _families(instance: Instance, record: Record) -> str:
     from bubbleproof.cli.output import figure, ratio, table
 
     built = [family for family in record.families if family.value is not None]
+    if not record.families:
+        return "published families were not compared: the search was over before\n"
     if not built:
         return "no published family can be built on this instance\n"
     built.sort(key=lambda family: (bool(family.reason), family.value or 0, family.name))

@@ -70,6 +70,11 @@ def test_solve_reports_value_bound_gap_evidence_families_and_a_picture(here, cap
     assert max(map(len, out.splitlines())) < 130
 
 
+def test_solve_does_not_say_of_families_what_it_had_no_time_to_find_out(here, capsys):
+    out = printed(capsys, *SOLVE, "-q", "--time-limit", "0.000001", code=3).out
+    assert "published families were not compared" in out
+
+
 def test_solve_writes_what_it_found_with_times_and_record(here, capsys):
     record = as_json(capsys, *SOLVE, "-o", "out.json")
     document = schedule_json.load(Path("out.json"))
@@ -135,6 +140,10 @@ def test_verify_holds_a_file_to_the_times_and_figures_that_it_claims(here, capsy
         lambda r: r["record"]["certificate"].__setitem__("value", 40),
         lambda r: r["record"].__setitem__("certificate", None),
         lambda r: r["record"].__setitem__("bound", 42),
+        lambda r: r["record"].update(bound=42, proof="cp-sat", level="solver-claimed"),
+        lambda r: r["record"].__setitem__("gap", "1/7"),
+        lambda r: r["record"].update(bound=40, proof="cp-sat", level="open"),
+        lambda r: r["record"].__setitem__("span", r["record"]["span"] + 1),
         lambda r: r["record"].__setitem__("makespan", 40),
         lambda r: r["record"].__setitem__("objective", "span"),
         lambda r: r["record"].__setitem__("objective", ["span"]),
