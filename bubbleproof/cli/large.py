@@ -11,10 +11,11 @@ from bubbleproof.schedules.errors import BubbleproofError
 
 if TYPE_CHECKING:
     from bubbleproof.cli.load import Loaded
+    from bubbleproof.schedules.program import Program
     from bubbleproof.schedules.table import Table
     from bubbleproof.verify import Report
 
-__all__ = ["LARGE", "judge_large"]
+__all__ = ["LARGE", "judge_large", "large_program"]
 
 LARGE = 200_000
 """Bytes from which a file is large, some 30,000 ops: below, loading the array library takes longer than it saves."""
@@ -46,7 +47,38 @@ def judge_large(path: str, arguments: argparse.Namespace) -> tuple[Loaded, Repor
         return None  # nor is what is wrong said here
     from bubbleproof.verify.bulk import verify_table
 
-    return loaded, verify_table(table, loaded.instance)
+    return loaded, verify_table(table, loaded.instance, target=arguments.target)
+
+
+def large_program(text: str, path: str, arguments: argparse.Namespace) -> tuple[Program, Loaded, Report] | None:
+    """Judge a large program in PyTorch's CSV; None for a small one, and for one that breaks a rule.
+
+    The program of what is returned is empty, and its schedule a sample.
+    """
+    if len(text) < LARGE or arguments.message_memory is not None:
+        return None
+    from bubbleproof.cli.load import capped, with_instance
+    from bubbleproof.schedules.formats.table_text import TORCH_COMMS, torch_rows
+    from bubbleproof.schedules.program import Program
+    from bubbleproof.verify.bulk_program import proof_of_program
+    from bubbleproof.verify.exchange import Setting
+
+    table = torch_rows(text, TORCH_COMMS, idle=False)
+    if table is None:
+        return None
+    try:
+        loaded = capped(with_instance(table.sample(), path, arguments), arguments)
+    except BubbleproofError:
+        return None
+    setting = Setting(
+        channel=arguments.channel or "rendezvous-pair",
+        target=arguments.target,
+        transfers=arguments.transfers,
+        scale_grads=arguments.scale_grads,
+        fused_stages=arguments.fused_stages or (),
+    )
+    report = proof_of_program(table, loaded.instance, setting)
+    return None if report is None else (Program.of([()] * table.ranks), loaded, report)
 
 
 def _csv(path: str, arguments: argparse.Namespace) -> tuple[Table, Loaded] | None:

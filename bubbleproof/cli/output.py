@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import sys
@@ -65,6 +64,8 @@ def emit(text: str) -> None:
 
 def emit_json(value: Any) -> None:
     """Write a value as one line of JSON with sorted keys."""
+    import json
+
     emit(json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":")) + "\n")
 
 

@@ -52,8 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     if judged is not None:
         return judged
     verify_program.refuse_communication(arguments)
-    # the rules of one runtime are not among those of large files
-    large = None if arguments.target else judge_large(arguments.file, arguments)
+    large = judge_large(arguments.file, arguments)
     if large is not None:
         loaded, report = large
     else:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bubbleproof.cli import options
+from bubbleproof.cli.large import large_program
 from bubbleproof.schedules.errors import FormatError
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ class _Loaded:
     program: Program
     instance: Instance
     notes: tuple[str, ...]
+    report: Report | None = None
+    """That of a large program, which was judged where it was read."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -76,21 +79,9 @@ def judge_program(arguments: argparse.Namespace) -> int | None:
     if loaded is None:
         return None
     from bubbleproof.cli.output import emit, emit_json, wrapped
-    from bubbleproof.verify import Verdict, verify_program
+    from bubbleproof.verify import Verdict
 
-    stages, sizes = loaded.instance.stages, arguments.message_memory
-    if sizes is not None and len(sizes) not in (1, stages):
-        raise FormatError(f"--message-memory has {len(sizes)} entries; one, or one for each of {stages} stages")
-    report = verify_program(
-        loaded.program,
-        loaded.instance,
-        channel=arguments.channel or "rendezvous-pair",
-        target=arguments.target,
-        transfers=arguments.transfers,
-        scale_grads=arguments.scale_grads,
-        fused_stages=arguments.fused_stages or (),
-        message_memory=sizes if sizes is None or len(sizes) == stages else sizes * stages,
-    )
+    report = loaded.report or _judged(loaded, arguments)
     if arguments.json:
         import msgspec
 
@@ -106,27 +97,49 @@ def judge_program(arguments: argparse.Namespace) -> int | None:
     return 0 if report.verdict == Verdict.PROVED else 1
 
 
+def _judged(loaded: _Loaded, arguments: argparse.Namespace) -> Report:
+    from bubbleproof.verify import verify_program
+
+    stages, sizes = loaded.instance.stages, arguments.message_memory
+    if sizes is not None and len(sizes) not in (1, stages):
+        raise FormatError(f"--message-memory has {len(sizes)} entries; one, or one for each of {stages} stages")
+    return verify_program(
+        loaded.program,
+        loaded.instance,
+        channel=arguments.channel or "rendezvous-pair",
+        target=arguments.target,
+        transfers=arguments.transfers,
+        scale_grads=arguments.scale_grads,
+        fused_stages=arguments.fused_stages or (),
+        message_memory=sizes if sizes is None or len(sizes) == stages else sizes * stages,
+    )
+
+
 def _load(path: str, arguments: argparse.Namespace) -> _Loaded | None:
     """The program of a file, known by its format or by its transfers."""
-    from bubbleproof.schedules.formats import guess_format, program_json, torch_comms
-    from bubbleproof.schedules.formats.files import read_text
+    from bubbleproof.schedules.formats import guess_format
+    from bubbleproof.schedules.formats.files import MIB, read_text
 
     known = guess_format(Path(path))
     name = arguments.format or (known.name if known else "")
     if name not in ("json", "program", "torch-csv", "torch-comms") or arguments.format in ("json", "torch-csv"):
         return None
-    text = read_text(Path(path), program_json.MAX_BYTES)
+    text = read_text(Path(path), 256 * MIB)
     notes: tuple[str, ...] = ()
     if name == "torch-csv":
         if "SEND_" not in text and "RECV_" not in text:
             return None
         notes = ("inferred: format torch-comms, from the transfers in the file",)
-    elif name == "json" and f'"{program_json.PROGRAM_FORMAT}"' not in text:
+    elif name == "json" and '"bubbleproof-program/1"' not in text:
         return None
     if name in ("json", "program"):
         return _from_json(text, path, arguments)
     from bubbleproof.cli.load import capped, with_instance
+    from bubbleproof.schedules.formats import torch_comms
 
+    if (large := large_program(text, path, arguments)) is not None:
+        program, found, report = large
+        return _Loaded(program, found.instance, (*notes, *found.notes), report)
     program = torch_comms.loads(text, path)
     found = capped(with_instance(program.schedule, path, arguments), arguments)
     return _Loaded(program, found.instance, (*notes, *found.notes))

@@ -24,7 +24,7 @@ from bubbleproof.verify.rules.catalogue import PROGRAM_RULES
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["WITHOUT_ADVICE", "prove_program", "verify_program_table"]
+__all__ = ["WITHOUT_ADVICE", "proof_of_program", "prove_program", "verify_program_table"]
 
 WITHOUT_ADVICE = (
     "The program is large: no advice was looked for, and the order of its messages that proves it free of deadlock was "
@@ -48,10 +48,18 @@ def verify_program_table(
         messages under a cap, `verify_program` itself makes it, which takes some gigabytes for a million actions.
     """
     setting = setting or Setting()
-    proved = prove_program(table, instance, setting)
-    if proved is None:
+    report = proof_of_program(table, instance, setting, listed_per_rule=listed_per_rule)
+    if report is None:
         options: dict[str, Any] = {field.name: getattr(setting, field.name) for field in fields(setting)}
         return program_judge.verify_program(table.program(), instance, **options, listed_per_rule=listed_per_rule)
+    return report
+
+
+def proof_of_program(table: Table, instance: Instance, setting: Setting, *, listed_per_rule: int = 10) -> Report | None:
+    """As `verify_program_table`; None where the judge of single actions would have to look."""
+    proved = prove_program(table, instance, setting)
+    if proved is None:
+        return None
     facts, channel = proved
     # whether a rule is idle depends on what was asked, and on whether anything is reduced
     rows: list[list[Collective]] = [[] for _ in range(instance.ranks)]

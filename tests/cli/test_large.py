@@ -106,3 +106,37 @@ def test_a_missing_file_is_reported_as_ever(capsys, monkeypatch):
     monkeypatch.setattr(large, "LARGE", 0)
     assert main(["verify", "nowhere.csv"]) == 2
     assert "no such file" in capsys.readouterr().err
+
+
+PROGRAMS = {
+    "good": "0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD\n1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD\n",
+    "swapped": (
+        "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
+        "1RECV_F1,1RECV_F0,1F0,1B0,1SEND_B0,1F1,1B1,1SEND_B1\n"
+    ),
+    "idle cell": "0F0,0SEND_F0,,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n",
+    "two ranks": "0F0,0B0,1F0\n1F0,1B0,1SEND_B0\n",
+}
+
+
+@pytest.mark.parametrize("text", PROGRAMS.values(), ids=PROGRAMS)
+@pytest.mark.parametrize(
+    "options",
+    [(), ("--channel", "batched"), ("--channel", "rendezvous-rank", "--target", "torch"), ("--message-memory", "1")],
+    ids=" ".join,
+)
+def test_a_program_has_the_verdict_figures_and_violations_that_it_has_as_a_small_one(
+    tmp_path, capsys, monkeypatch, text, options
+):
+    path = tmp_path / "p.csv"
+    path.write_text(text)
+    found = []
+    for limit in (1 << 60, 0):
+        monkeypatch.setattr(large, "LARGE", limit)
+        code = main(["verify", str(path), "--json", *options])
+        captured = capsys.readouterr()
+        report = json.loads(captured.out) if captured.out else {}
+        for key in ("assumptions", "order", "advice"):  # arrays look for no advice and keep no certificate
+            report.pop(key, None)
+        found.append((code, report, captured.err))
+    assert found[0] == found[1]
