@@ -23,6 +23,7 @@ def add_constraints(v: Variables) -> None:
 def add_dependencies(v: Variables) -> None:
     """An op starts after its inputs have ended and travelled."""
     for queue, inputs in enumerate(v.flat.inputs):
+        v.check()
         for k, start in enumerate(v.start[queue]):
             for source, delay in inputs:
                 v.model.add(start >= v.end(source, k) + delay)
@@ -31,6 +32,7 @@ def add_dependencies(v: Variables) -> None:
 def add_microbatch_order(v: Variables) -> None:
     """Each kind of op of a stage runs in microbatch order, on each route: no loss for identical microbatches."""
     for queue, starts in enumerate(v.start):
+        v.check()
         for k in range(1, len(starts)):
             v.model.add(starts[k] >= v.end(queue, k - 1))
 
@@ -53,6 +55,7 @@ def add_span(v: Variables) -> None:
         for queue in queues:
             if v.start[queue] and queue % width == 0:
                 model.add(first <= v.start[queue][0])
+        v.check()
         tail = tails(flat, rank)
         for queue in queues:
             for k in range(flat.size[queue]):
@@ -109,6 +112,7 @@ def _counting(v: Variables, orders: Orders, queues: list[int], room: int) -> Non
         if take <= 0:
             continue
         for k in range(v.flat.size[queue]):
+            v.check()
             fixed, terms = take, []
             for other in changing:
                 amount = v.flat.change[other]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from time import monotonic
 from typing import Literal, TypeAlias
 
 from ortools.sat.python import cp_model
 
 from bubbleproof.solver.cpsat.constraints import add_constraints
 from bubbleproof.solver.cpsat.stretch import stretched
-from bubbleproof.solver.cpsat.variables import Variables, add_variables
+from bubbleproof.solver.cpsat.variables import Expired, Variables, add_variables
 from bubbleproof.solver.flat import Flat, Orders, Times
 
 __all__ = ["Answer", "Question"]
@@ -53,11 +54,11 @@ class Question:
         hint: Times | None,
     ) -> None:
         self.flat, self.length, self.factor = stretched(flat, length)
-        self.effort = effort
         self.hint = hint
+        self.deadline = monotonic() + seconds
+        self.stopped = False
         self.solver = cp_model.CpSolver()
         parameters = self.solver.parameters
-        parameters.max_time_in_seconds = seconds
         parameters.max_deterministic_time = effort
         parameters.num_workers = 1
         parameters.random_seed = seed
@@ -66,12 +67,17 @@ class Question:
 
     def ask(self) -> Answer:
         """Build the model and solve it; `stop` may be called from another thread meanwhile."""
-        v = add_variables(self.flat, self.length)
-        if v is None:
-            return Answer("impossible", None, 0.0)
-        add_constraints(v)
-        if self.hint is not None:
-            self._add_hint(v, self.hint)
+        try:
+            v = add_variables(self.flat, self.length, self._expired)
+            if v is None:
+                return Answer("impossible", None, 0.0)
+            add_constraints(v)
+            if self.hint is not None:
+                self._add_hint(v, self.hint)
+            v.check()
+        except Expired:
+            return Answer("unknown", None, 0.0)
+        self.solver.parameters.max_time_in_seconds = max(0.0, self.deadline - monotonic())
         status = self.solver.solve(v.model)
         effort = float(self.solver.response_proto.deterministic_time)
         if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
@@ -80,7 +86,11 @@ class Question:
 
     def stop(self) -> None:
         """Make `ask` return soon, with `unknown` unless it knows already."""
+        self.stopped = True
         self.solver.stop_search()
+
+    def _expired(self) -> bool:
+        return self.stopped or monotonic() > self.deadline
 
     def _add_hint(self, v: Variables, times: Times) -> None:
         origin = min(times.first)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ortools.sat.python import cp_model
 
 from bubbleproof.solver.flat import Flat
 
-__all__ = ["Variables", "add_variables", "heads", "tails"]
+__all__ = ["Expired", "Variables", "add_variables", "heads", "tails"]
+
+
+class Expired(Exception):  # a signal to whoever builds the model, not an error
+    """The answer is not wanted any more."""
 
 
 @dataclass
@@ -23,16 +28,30 @@ class Variables:
         The window of each start.
     first
         For the objective span: each rank's first start.
+    expired
+        Whether building the model may end; asked now and then, as a large model takes many seconds to build.
     """
 
     flat: Flat
     length: int
     model: cp_model.CpModel
+    expired: Callable[[], bool]
     start: list[list[cp_model.IntVar]] = field(default_factory=list)
     op: list[list[cp_model.IntervalVar]] = field(default_factory=list)
     first: list[cp_model.IntVar] = field(default_factory=list)
     low: list[list[int]] = field(default_factory=list)
     high: list[list[int]] = field(default_factory=list)
+
+    def check(self) -> None:
+        """Go on only if the model is still wanted.
+
+        Raises
+        ------
+        Expired
+            It is not.
+        """
+        if self.expired():
+            raise Expired
 
     def end(self, queue: int, k: int) -> cp_model.LinearExpr:
         """End of an op, as an expression."""
@@ -97,17 +116,29 @@ def tails(flat: Flat, rank: int | None = None) -> list[list[int]]:
     return tail
 
 
-def add_variables(flat: Flat, length: int) -> Variables | None:
-    """The starts and intervals of all ops; None if a window is empty, so that the length is impossible.
+def _horizon(flat: Flat, length: int) -> int:
+    """Within what time all ops of some schedule of this length lie, if any such schedule exists.
 
-    For the makespan all ops lie in [0, length]. For the span the first start of all is 0 and, because every rank both
-    feeds the others and hears back from them within its own span, all ops lie in [0, 2 · length].
+    For the makespan it is the length. For the span let r be a rank that starts first, at 0. The first op of a rank q is
+    a forward, and its microbatch comes back through every rank of its route; so if r is on that route, q starts before r
+    has ended, by length, and ends by 2 · length. Otherwise a chain of ranks leads from r to q in which each two
+    neighbours share a route, and each step adds a length; ranks that no such chain joins can be shifted on their own.
     """
+    if flat.instance.objective == "makespan":
+        return length
+    placement = flat.instance.placement
+    everywhere = all(set(route) == set(range(placement.ranks)) for route in placement.routes)
+    return (2 if everywhere else placement.ranks + 1) * length
+
+
+def add_variables(flat: Flat, length: int, expired: Callable[[], bool] = lambda: False) -> Variables | None:
+    """The starts and intervals of all ops; None if a window is empty, so that the length is impossible."""
     span = flat.instance.objective == "span"
-    horizon = 2 * length if span else length
-    v = Variables(flat, length, cp_model.CpModel())
+    horizon = _horizon(flat, length)
+    v = Variables(flat, length, cp_model.CpModel(), expired)
     head, tail = heads(flat), tails(flat)
     for queue, size in enumerate(flat.size):
+        v.check()
         duration, starts, intervals, lows, highs = flat.duration[queue], [], [], [], []
         for k in range(size):
             low = head[queue][k]
