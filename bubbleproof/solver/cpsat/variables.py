@@ -120,8 +120,8 @@ def _horizon(flat: Flat, length: int) -> int:
     """Within what time all ops of some schedule of this length lie, if any such schedule exists.
 
     For the makespan it is the length. For the span let r be a rank that starts first, at 0. The first op of a rank q is
-    a forward, and its microbatch comes back through every rank of its route; so if r is on that route, q starts before r
-    has ended, by length, and ends by 2 · length. Otherwise a chain of ranks leads from r to q in which each two
+    a forward, and its microbatch comes back through every rank of its route; so if r is on that route, q starts before
+    r has ended, by length, and ends by 2 · length. Otherwise a chain of ranks leads from r to q in which each two
     neighbours share a route, and each step adds a length; ranks that no such chain joins can be shifted on their own.
     """
     if flat.instance.objective == "makespan":
