@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import ClassVar, Literal, TypeAlias, get_args
 
 from bubbleproof.schedules.costs import Costs, Memory
 from bubbleproof.schedules.errors import InstanceError
@@ -66,13 +66,16 @@ class Instance:
     units: Units = Units()
     route_of_microbatch: tuple[int, ...] = ()
 
+    limit: ClassVar[int] = MAX_STAGE_MICROBATCHES
+    """Largest m·S; more where no op becomes an object."""
+
     def __post_init__(self) -> None:
         m, stages, ranks = self.microbatches, self.stages, self.ranks
         if isinstance(m, bool) or not isinstance(m, int) or m < 1:
             raise InstanceError(f"microbatches = {m!r}: at least one is needed")
-        if m * stages > MAX_STAGE_MICROBATCHES:
+        if m * stages > self.limit:
             raise InstanceError(
-                f"microbatches × stages = {m} × {stages} = {m * stages} is beyond the limit of {MAX_STAGE_MICROBATCHES}"
+                f"microbatches × stages = {m} × {stages} = {m * stages} is beyond the limit of {self.limit}"
             )
         if self.objective not in get_args(Objective):
             raise InstanceError(f"objective = {self.objective!r} is neither makespan nor span")

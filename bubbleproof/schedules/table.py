@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bubbleproof.schedules.errors import ScheduleError
+from bubbleproof.schedules.instance import Instance
 from bubbleproof.schedules.op import KINDS, Op, Overlap, members
 from bubbleproof.schedules.program import COLLECTIVE_KINDS, TRANSFER_KINDS, Action, Collective, Program, Transfer
 from bubbleproof.schedules.schedule import Schedule
@@ -21,7 +22,7 @@ from bubbleproof.schedules.schedule import Schedule
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["CODES", "NAMES", "Table"]
+__all__ = ["CODES", "NAMES", "LargeInstance", "Table"]
 
 NAMES: tuple[str, ...] = (*KINDS, *TRANSFER_KINDS, *COLLECTIVE_KINDS)
 """The kind that each code stands for: F, B, W, BW, then the transfers, then the collectives."""
@@ -31,6 +32,13 @@ CODES: dict[str, int] = {name: code for code, name in enumerate(NAMES)}
 _LIMIT = 1 << 31
 _TRANSFERS = len(KINDS)
 _COLLECTIVES = len(KINDS) + len(TRANSFER_KINDS)
+
+
+@dataclass(frozen=True)
+class LargeInstance(Instance):
+    """An instance whose schedules are tables only; its own size grows with m and S, not with m·S."""
+
+    limit = 100_000_000
 
 
 @dataclass(frozen=True, eq=False)
