@@ -21,7 +21,7 @@ from bubbleproof.schedules.costs import Costs, Memory
 from bubbleproof.schedules.errors import BubbleproofError, InstanceError, ScheduleError
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.schedules.op import Op
-from bubbleproof.schedules.placement import bidirectional, linear, vee
+from bubbleproof.schedules.placement import bidirectional, custom, linear, vee
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.schedules.timeline import replay
 from bubbleproof.solver import driver, solve
@@ -145,6 +145,8 @@ TINY = [
     (vee(1), 2, (2, 3, None), 0, (1, -1, 0), 3, "span"),
     (vee(2), 1, (2, 1, 2), 1, (1, 0, -1), 2, "makespan"),
     (bidirectional(2), 2, (2, 3, None), 1, (1, -1, 0), 2, "makespan"),
+    (custom([[0, 1], [2, 1]]), 2, (2, 3, 1), 1, (2, -1, -1), None, "span"),
+    (custom([[0, 1], [2, 1]]), 2, (5, 1, 2), 3, (2, -1, -1), 2, "span"),
 ]
 
 
@@ -238,7 +240,7 @@ def test_a_first_answer_with_a_gap_comes_without_importing_a_solver_or_an_array_
 import sys
 from bubbleproof.schedules.costs import Costs, Memory
 from bubbleproof.schedules.instance import Instance
-from bubbleproof.schedules.placement import linear
+from bubbleproof.schedules.placement import custom, linear
 from bubbleproof.solver import driver, solve
 costs = Costs.make(32, F=10402, B=10248, W=7698, comm=460)
 instance = Instance(linear(32), 256, costs, Memory.make(32, 32, F=2, B=-1, cap=128), "span")
