@@ -32,6 +32,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    value = getattr(importlib.import_module(_HOMES[name]), name)
+    home = importlib.import_module(_HOMES[name])
+    if _HOMES[name] == f"{__name__}.{name}":
+        return home  # a package with the name of its function; it can be called
+    value = getattr(home, name)
     globals()[name] = value
     return value

@@ -2,8 +2,13 @@
 
 Its rules are written from docs/semantics.md and share no code with what builds, times or finds schedules; only the
 data types are common.
+
+The package can be called: ``bubbleproof.verify(…)`` is `verify`, whether or not this package, which has the same name,
+was imported before by something else.
 """
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from bubbleproof.verify.judge import verify
@@ -22,3 +27,12 @@ def __getattr__(name: str) -> Any:
     from bubbleproof.verify.program_judge import verify_program
 
     return verify_program
+
+
+class _Judge(ModuleType):
+    """A module that can be called like its main function."""
+
+    __call__ = staticmethod(verify)
+
+
+sys.modules[__name__].__class__ = _Judge
