@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bubbleproof.schedules.instance import Instance
-from bubbleproof.schedules.table import CODES, Table
+from bubbleproof.schedules.table import CODES, NAMES, Table
 from bubbleproof.verify.bulk import earliest
 
 
@@ -54,3 +54,14 @@ def lowered(table: Table, instance: Instance) -> Table:
     order = np.lexsort((moment, rank))
     offsets = np.concatenate(([0], np.cumsum(np.bincount(rank, minlength=table.ranks))))
     return Table(kind[order], stage[order], number[order], np.zeros(len(kind), np.bool_), offsets, table.name)
+
+
+def torch_text(table: Table) -> str:
+    """The rows as PyTorch writes them."""
+    words = ["F", "I", "W", "B", *NAMES[4:]]
+    lines = []
+    for rank in range(table.ranks):
+        row = slice(table.offsets[rank], table.offsets[rank + 1])
+        cells = zip(table.stage[row].tolist(), table.kind[row].tolist(), table.microbatch[row].tolist(), strict=True)
+        lines.append(",".join(f"{stage}{words[kind]}{number}" for stage, kind, number in cells))
+    return "\n".join(lines) + "\n"

@@ -3,7 +3,7 @@
 Every rule is checked as one question about whole arrays. If the answer is that all hold, that is the verdict. If
 any fails, the judge of single ops looks at the schedule again, since it can say what is wrong and where.
 
-Source: docs/semantics.md, section "Large schedules".
+Source: docs/large.md.
 """
 
 from __future__ import annotations

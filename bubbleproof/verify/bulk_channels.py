@@ -25,7 +25,6 @@ CHANNELS = ("eager", "rendezvous-pair", "rendezvous-rank", "per-direction", "per
 """The channel models that can be judged by arrays."""
 
 _SEND_F, _RECV_F, _SEND_B, _RECV_B = (CODES[kind] for kind in ("SEND_F", "RECV_F", "SEND_B", "RECV_B"))
-_W = CODES["W"]
 
 
 class Messages(NamedTuple):

@@ -1,6 +1,6 @@
 """Large programs: the same judgement on arrays, without a Python object for any action.
 
-Source: docs/semantics.md, section "Large schedules".
+Source: docs/large.md.
 """
 
 from __future__ import annotations

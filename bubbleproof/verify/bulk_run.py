@@ -1,6 +1,6 @@
 """Running millions of slots: the earliest starts, by arrays.
 
-Source: docs/semantics.md, execution and theorems 1 and 2; section "Large schedules" for the two steps.
+Source: docs/semantics.md, execution and theorems 1 and 2; docs/large.md for runs and rounds.
 """
 
 from __future__ import annotations
