@@ -270,12 +270,13 @@ class ProgramCase(Case):
 
     @cached_property
     def inputs_received(self) -> dict[Place, list[Place]]:
-        """For each slot the receives that it waits for: those of its members that stand before it."""
+        """For each slot the receives that it waits for: those of its members that stand before it, all copies."""
         found: dict[Place, list[Place]] = {}
         for rank, position, slot in self.program.actions():
             for op in members(slot):
                 kind: Literal["RECV_F", "RECV_B"] = "RECV_F" if op.kind == "F" else "RECV_B"
                 copies = () if op.kind == "W" else self.ends.get(Transfer(kind, op.stage, op.microbatch), ())
-                if copies and copies[0].rank == rank and copies[0].position < position:
-                    found.setdefault(Place(rank, position), []).append(copies[0])
+                for place in copies:
+                    if place.rank == rank and place.position < position:
+                        found.setdefault(Place(rank, position), []).append(place)
         return found
