@@ -59,7 +59,10 @@ def infer_instance(
         placement = named_placement(tuple(rank_of_stage), schedule.ranks)
     else:
         route = _route(schedule, where, stages)
-        placement = named_placement(route, schedule.ranks)
+        try:
+            placement = named_placement(route, schedule.ranks)
+        except InstanceError as error:
+            raise FormatError(f"{where}: {error}") from error
         shown = ",".join(map(str, route[:16])) + (",…" if len(route) > 16 else "")
         notes.append(f"inferred: {len(route)} stages, {placement.kind} placement {shown}, from where the ops stand")
     if microbatches is None:

@@ -79,3 +79,8 @@ def test_any_other_map_is_a_custom_placement():
 def test_too_many_microbatches_are_refused_with_the_name_of_the_file():
     with pytest.raises(FormatError, match=r"^f\.csv: microbatches × stages = 1000001 × 2"):
         infer_instance(Schedule.parse(["0F0 0BW1000000", "1F0 1BW0"]), "f.csv")
+
+
+def test_a_rank_without_a_stage_is_refused_with_the_name_of_the_file():
+    with pytest.raises(FormatError, match=r"^f\.csv: .*holds no stage"):
+        infer_instance(Schedule.of([FUSED.orders[0], ()]), "f.csv")
