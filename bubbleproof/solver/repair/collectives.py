@@ -39,9 +39,9 @@ def repaired_collectives(
     moved: set[Place] = set()
     if not needed:
         return kept, moved
-    for rank, row in enumerate(kept):
-        for stage in sorted(held[rank]):
-            kept[rank] = row = _reduced(row, stage, strays.get(stage, []), moved)
+    routes = [instance.placement.routes[route] for route in set(instance.route_of_microbatch)]
+    for rank, stage in sorted({(rank, stage) for route in routes for stage, rank in enumerate(route)}):
+        kept[rank] = _reduced(kept[rank], stage, strays.get(stage, []), moved)
     return kept, moved
 
 
