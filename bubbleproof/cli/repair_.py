@@ -188,7 +188,4 @@ def _size(found: Repair) -> str:
     said = f"moved: {found.moved_ops} ops or pairs, {found.moved_transfers} transfers"
     if found.level == "fewest":
         return f"{said}; proved fewest"
-    return (
-        f"{said}; none of them can stay, but it is only proved that {found.bound_ops} and {found.bound_transfers} "
-        "are needed"
-    )
+    return f"{said}; that fewer than {found.bound_ops} and {found.bound_transfers} will not do is proved, no more"

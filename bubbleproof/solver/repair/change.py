@@ -17,9 +17,8 @@ __all__ = ["Change", "Entry", "Level", "NoRepair", "Place", "Repair", "changes_b
 Place: TypeAlias = tuple[int, int]
 """Rank and position in its row; positions count all actions, from 0."""
 
-Level: TypeAlias = Literal["fewest", "irreducible"]
-"""``fewest``: proved that fewer moves will not do. ``irreducible``: none of the moves can be left out; fewer others
-might do."""
+Level: TypeAlias = Literal["fewest", "open"]
+"""``fewest``: proved that fewer moves will not do. ``open``: fewer might do, but not fewer than the bound."""
 
 
 class NoRepair(BubbleproofError):

@@ -55,7 +55,7 @@ def repair(
     target, scale_grads
         As for `verify_program`.
     seconds
-        For each of the two searches. After that a change of which no part can be left out is taken.
+        For each of the two searches. After that the best change so far is taken, at the level ``open``.
 
     Returns
     -------
@@ -150,7 +150,7 @@ def _repair(
         changes=changes,
         moved_ops=ops,
         moved_transfers=transfers,
-        level="fewest" if (ops, transfers) == bounds else "irreducible",
+        level="fewest" if (ops, transfers) == bounds else "open",
         bound_ops=bound_ops,
         bound_transfers=bound_transfers,
         makespan_before=judge.makespan(before),
