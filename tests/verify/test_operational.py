@@ -177,6 +177,42 @@ def test_random_rows_with_neighbours_exchanged(placement, kinds, m, channel):
     assert len(verdicts) > 1
 
 
+def machine_says(rows, instance, channel):
+    return Machine(Program.of(rows), instance, channel).explore()[0]
+
+
+def small_worlds():
+    """A third of the sane rows of one microbatch on a vee, and random rows of larger worlds; whether surely sane."""
+    instance, (first, second) = orders(vee(2), FUSED, 1, sane=True)
+    for rows in product(first[::3], second):
+        yield rows, instance, True
+    chance = random.Random(8)
+    for placement in (linear(3), loop(2, 2), bidirectional(2)):
+        instance = pipeline(placement=placement, m=2, F=1, B=2)
+        for number in range(60):
+            yield disturbed(random_safe_rows(instance, FUSED, 2, chance), chance, number % 3), instance, False
+
+
+def test_what_runs_with_blocking_calls_runs_under_every_model_that_keeps_their_order():
+    """Theorem 8 of docs/semantics.md, and the remark on one queue for all transfers of a rank."""
+    safe = hangs = 0
+    for rows, instance, sane in small_worlds():
+        blocking = machine_says(rows, instance, "rendezvous-rank")
+        if "crash" in blocking or "wrong" in blocking:
+            continue
+        if blocking == {"hang"}:
+            hangs += 1
+            # a message may meet another fault first where one is not whole
+            assert machine_says(rows, instance, "one-queue") & ({"hang"} if sane else {"hang", "crash", "wrong"})
+            continue
+        safe += 1
+        for channel in (*CHANNELS, "one-queue"):
+            if channel != "even-odd":
+                assert machine_says(rows, instance, channel) == {"ok"}, (channel, str(Program.of(rows)))
+    assert safe > 50
+    assert hangs > 500
+
+
 WORLDS = {
     # placement, kinds, microbatches, whether only rows in which a send stands after its producer and a receive before
     # its consumer, how many rows each rank has
