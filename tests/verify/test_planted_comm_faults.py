@@ -3,6 +3,7 @@
 Each fault comes with what else may follow from it; the machine of `tests.verify.operational` says what becomes of it.
 """
 
+from itertools import accumulate
 
 import pytest
 from hypothesis import assume, given, settings
@@ -384,3 +385,41 @@ def test_any_rows_are_judged_as_the_machine_runs_them(channel, data):
             case _:
                 program = moved(program, rank, position, at)
     agrees(program, instance, channel)
+
+
+def peaks_with_buffers(program, instance, sizes, *, kept):
+    """The peak of each rank: its level after every event of its row, as a list of events that are then added up."""
+    peaks = []
+    for rank, row in enumerate(program.rows):
+        events = [instance.memory.static[rank]]
+        for action in row:
+            if isinstance(action, Transfer):
+                size = sizes[min(action.stage, action.peer_stage)]
+                events += [size] if kept or not action.sends else [size, -size]
+            for op in members(action):
+                change = instance.memory.of(op.kind, op.stage)
+                receive = Transfer("RECV_F" if op.kind == "F" else "RECV_B", op.stage, op.microbatch)
+                if op.kind != "W" and receive in row:
+                    change -= sizes[min(receive.stage, receive.peer_stage)]
+                events.append(change)
+        peaks.append(max(accumulate(events)))
+    return peaks
+
+
+@many
+@given(st.data())
+def test_a_cap_one_below_the_peak_with_buffers_is_broken(data):
+    instance, program, channel = data.draw(programs())
+    sizes = data.draw(st.lists(st.integers(0, 5), min_size=instance.stages, max_size=instance.stages))
+    target = data.draw(st.sampled_from([None, "torch"]))
+    peaks = peaks_with_buffers(program, instance, sizes, kept=target == "torch")
+    options = {"channel": channel, "message_memory": sizes, "target": target}
+    plain = verify_program(program, instance, channel=channel).facts.peak
+    caps = tuple(map(max, peaks, plain))
+    assert not {"V301", "V801"} & set(verify_program(program, instance.with_cap(caps), **options).counts)
+    rank = data.draw(st.integers(0, instance.ranks - 1))
+    assume(peaks[rank] > plain[rank])
+    tight = instance.with_cap(tuple(cap - (r == rank) for r, cap in enumerate(caps)))
+    (violation,) = named(program, tight, channel, "V801", ("V705",), message_memory=sizes, target=target)
+    assert violation.rank == rank
+    assert violation.witness == {"level": peaks[rank], "peak": peaks[rank], "cap": peaks[rank] - 1}
