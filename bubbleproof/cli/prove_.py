@@ -170,9 +170,10 @@ def _lines(answer: ForAll, arguments: argparse.Namespace) -> Iterator[str]:
     from bubbleproof.verify.witness import picture
 
     if answer.microbatches is not None and answer.report is not None and answer.schedule is not None:
-        yield wrapped(
-            f"VIOLATED for m = {answer.microbatches}, the smallest m ≥ {answer.first} whose schedule is wrong"
-        )
+        smallest = f"the smallest m ≥ {answer.first} whose schedule is wrong"
+        if answer.microbatches > answer.up_to:
+            smallest = f"by the pattern the smallest; every m up to {answer.up_to} was found right"
+        yield wrapped(f"VIOLATED for m = {answer.microbatches}, {smallest}")
         for violation in answer.report.violations:
             yield wrapped(str(violation), "  ")
         yield picture(answer.schedule, answer.report.violations) + "\n"

@@ -8,7 +8,7 @@ and is BOUNDED.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TypeAlias
@@ -26,6 +26,14 @@ __all__ = ["Class", "ForAll", "Generator", "prove"]
 
 Generator: TypeAlias = Callable[[Instance], Schedule]
 
+_IN_A_ROW = 12
+_TIMES = 4
+"""A pattern is taken if the generator keeps to it from m₀ to 4·m₀, and for 12 blocks beyond where it was found.
+
+So one that goes by the remainder of m by another number than the period, or by a root or a logarithm of m, shows. This
+is a matter of usefulness: what is proved of the pattern does not depend on it.
+"""
+
 
 @dataclass(frozen=True)
 class Class:
@@ -37,12 +45,15 @@ class Class:
         What was found about the pattern behind the generator; None if no pattern was found.
     refused
         The generator refused every m of the class that was tried.
+    compared
+        The m up to which the generator was seen to make the pattern before it was taken; 0 without one.
     """
 
     modulus: int
     residue: int
     induction: Induction | None = None
     refused: bool = False
+    compared: int = 0
 
     @property
     def verdict(self) -> Verdict:
@@ -63,13 +74,16 @@ class ForAll:
     generator
         The verdict on the generator itself: BOUNDED by `up_to`, or VIOLATED.
     up_to
-        The generator's schedule was compared with its pattern, or judged, for every m from `first` to this one.
+        The generator's schedule was compared with its pattern, or judged, for every m from `first` to this one, the
+        first wrong m if that is smaller.
     refused
         Those m among them for which there is no schedule: the generator refused it, or was not asked.
     classes
         The classes of m, by residue.
     microbatches, schedule, report
-        The smallest m found for which the schedule is wrong, that schedule, and what the judge says of it.
+        The smallest m found for which the schedule is wrong, that schedule, and what the judge says of it. Where m is
+        larger than `up_to`, the pattern says that it is the smallest; without a schedule it is too large to build, or
+        the generator makes something else for it.
     """
 
     verdict: Verdict
@@ -166,13 +180,8 @@ def prove(
     p = instance.ranks
     wanted = sorted(set(range(1, 13)) | {p, 2 * p} if periods is None else {k for k in periods if k >= 1})
     classes = _classes(maker, instance, wanted, first)
-    inductions = [found.induction for found in classes if found.induction]
-    needed = [i.pattern.microbatches(i.checked + 1) for i in inductions]
-    broken = [i.pattern.microbatches(i.n) for i in inductions if i.n is not None]
-    top = min(max([up_to or 64, soon, *needed]), limit)
-    if broken:  # what the pattern says of the smallest m is then looked up in the generator's own schedule
-        top = min(max(top, min(broken)), limit)
-    return _swept(maker, classes, first, top, set(broken))
+    top = min(max([up_to or 64, soon, *(found.compared for found in classes)]), limit)
+    return _swept(maker, classes, first, top)
 
 
 def _first_wrong(maker: _Maker, sizes: Iterable[int]) -> ForAll | None:
@@ -231,8 +240,14 @@ def _class(maker: _Maker, instance: Instance, period: int, residue: int, least: 
     if pattern is None:
         return Class(period, residue)
     induction = induct(pattern, instance)
-    same = all(_same(maker, pattern, n) for n in range(pattern.blocks(m) + 1, induction.checked + 2))
-    return Class(period, residue, induction if same else None)
+    last = max(induction.checked + 1, pattern.blocks(m) + _IN_A_ROW)
+    while pattern.microbatches(last) < _TIMES * pattern.microbatches(pattern.least):
+        last += 1
+    compared = pattern.microbatches(last)
+    if compared * instance.stages > MAX_STAGE_MICROBATCHES:
+        return Class(period, residue)
+    same = all(_same(maker, pattern, n) for n in range(pattern.blocks(m) + 1, last + 1))
+    return Class(period, residue, induction, compared=compared) if same else Class(period, residue)
 
 
 def _same(maker: _Maker, pattern: PeriodicSchedule, n: int) -> bool:
@@ -248,8 +263,8 @@ def _fitted(maker: _Maker, pattern: PeriodicSchedule, n: int) -> PeriodicSchedul
     return replace(pattern, least=n)
 
 
-def _swept(maker: _Maker, classes: tuple[Class, ...], first: int, top: int, broken: set[int]) -> ForAll:
-    """Every m from `first` to `top`: the schedule is its class's pattern, which was judged, or is judged here."""
+def _swept(maker: _Maker, classes: tuple[Class, ...], first: int, top: int) -> ForAll:
+    """Every m from `first` to `top`: the schedule is its class's pattern, and that one is right, or it is judged."""
     refused = []
     kept = list(classes)
     modulus = classes[0].modulus
@@ -259,19 +274,16 @@ def _swept(maker: _Maker, classes: tuple[Class, ...], first: int, top: int, brok
             refused.append(m)
             continue
         at = m % modulus
-        if kept[at].refused:  # not quite: it is open, then
-            kept[at] = Class(modulus, at)
         covered = _covers(kept[at], m)
-        if covered is not None and covered != schedule:
+        if kept[at].refused or covered not in (None, schedule):
             kept[at] = Class(modulus, at)  # the generator leaves its pattern: nothing is known beyond `top`
-            covered = None
-        if covered is None or m in broken:
+        if covered != schedule or kept[at].verdict != Verdict.PROVED:
             report = maker.judged(m)
             if report is not None and report.verdict != Verdict.PROVED:
                 return _violated(maker, m, report, first, tuple(refused), tuple(kept))
     if len(refused) == top - first + 1:
         raise FamilyError(f"the generator refuses every number of microbatches from {first} to {top}")
-    return _answer(tuple(kept), first, top, tuple(refused))
+    return _answer(maker, tuple(kept), first, top, tuple(refused))
 
 
 def _covers(found: Class, m: int) -> Schedule | None:
@@ -283,18 +295,16 @@ def _covers(found: Class, m: int) -> Schedule | None:
     return pattern.schedule(n) if n >= pattern.least else None
 
 
-def _answer(classes: tuple[Class, ...], first: int, top: int, refused: tuple[int, ...]) -> ForAll:
+def _answer(maker: _Maker, classes: tuple[Class, ...], first: int, top: int, refused: tuple[int, ...]) -> ForAll:
     """The verdict when no schedule up to `top` is wrong."""
-    asked = [found.verdict for found in classes if not found.refused]
-    verdict = max(asked, default=Verdict.BOUNDED)
+    verdict = max((found.verdict for found in classes if not found.refused), default=Verdict.BOUNDED)
     if verdict != Verdict.VIOLATED:
         return ForAll(verdict, Verdict.BOUNDED, first, top, refused, classes)
-    # wrong only for an m that is too large to be made here: the pattern is, the generator is not known to be
-    bad = [i for i in _inductions(classes) if i.n is not None]
-    worst = min(bad, key=lambda i: i.pattern.microbatches(i.n or 0))
-    m = worst.pattern.microbatches(worst.n or 0)
-    return ForAll(verdict, Verdict.BOUNDED, first, top, refused, classes, m, None, worst.report)
-
-
-def _inductions(classes: tuple[Class, ...]) -> Iterator[Induction]:
-    return (found.induction for found in classes if found.induction)
+    # a pattern breaks a rule further on; whether the generator does is looked up where it can be built
+    inductions = [found.induction for found in classes if found.induction]
+    m, worst = min(((i.pattern.microbatches(i.n), i) for i in inductions if i.n is not None), key=lambda pair: pair[0])
+    generator = Verdict.BOUNDED
+    schedule = None
+    if worst.report is not None and _same(maker, worst.pattern, worst.n or 0):
+        generator, schedule = Verdict.VIOLATED, maker.schedule(m)
+    return ForAll(verdict, generator, first, top, refused, classes, m, schedule, worst.report)

@@ -1,7 +1,7 @@
 """Whether a periodic schedule is right for every number of blocks: a finite check that is enough, and the check.
 
-Written from docs/semantics.md, section "For every number of microbatches": theorem 6 for completeness, theorem 7 for
-deadlock and theorem 8 for memory.
+Written from docs/semantics.md, section "For every number of microbatches": theorem P1 for completeness, theorem P2 for
+deadlock and theorem P3 for memory.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 from bubbleproof.schedules.instance import MAX_STAGE_MICROBATCHES, Instance
 from bubbleproof.schedules.op import BACKWARDS
-from bubbleproof.schedules.pattern import IndexedOp, PeriodicSchedule, indexed_members
+from bubbleproof.schedules.pattern import Anchor, PeriodicSchedule, indexed_members
 from bubbleproof.verify.judge import verify
 from bubbleproof.verify.report import Report, Verdict
 
@@ -77,30 +78,36 @@ class Induction:
     reason: str = ""
 
 
-@dataclass(frozen=True)
-class _Place:
-    """An op of the pattern on a rank."""
+class _Group(NamedTuple):
+    """Ops of one class on one rank that are anchored alike and whose offsets have the same remainder by the step."""
 
     rank: int
-    op: IndexedOp
+    anchor: Anchor
+    remainder: int
 
 
-def _places(pattern: PeriodicSchedule) -> dict[tuple[str, int, int], list[_Place]]:
-    """The ops of each class: F, G (backward in either form) or W; stage; route."""
-    found: dict[tuple[str, int, int], list[_Place]] = defaultdict(list)
+_Ends: TypeAlias = tuple[int, int]
+"""The least and the greatest offset of a group."""
+
+
+def _groups(pattern: PeriodicSchedule) -> dict[tuple[str, int, int], dict[_Group, _Ends]]:
+    """The groups of each class: F, G (backward in either form) or W; stage; route."""
+    found: dict[tuple[str, int, int], dict[_Group, _Ends]] = defaultdict(dict)
     for rank, row in enumerate(pattern.rows):
-        for segment in row:
-            for slot in segment.slots:
-                for op in indexed_members(slot):
-                    letter = "G" if op.kind in BACKWARDS else op.kind
-                    found[letter, op.stage, op.route].append(_Place(rank, op))
+        for op in (op for segment in row for slot in segment.slots for op in indexed_members(slot)):
+            groups = found["G" if op.kind in BACKWARDS else op.kind, op.stage, op.route]
+            group = _Group(rank, op.anchor, op.offset % pattern.steps[op.route])
+            low, high = groups.get(group, (op.offset, op.offset))
+            groups[group] = min(low, op.offset), max(high, op.offset)
     return found
 
 
-def _dependencies(pattern: PeriodicSchedule, stages: int) -> Iterator[tuple[_Place, _Place]]:
-    """(input, op) of every two ops of the pattern whose classes depend on each other."""
-    places = _places(pattern)
-    for (letter, stage, route), found in places.items():
+def _dependencies(
+    pattern: PeriodicSchedule, stages: int
+) -> Iterator[tuple[tuple[_Group, _Ends], tuple[_Group, _Ends], int]]:
+    """(inputs, ops, step) for every two groups with dependencies between them."""
+    groups = _groups(pattern)
+    for (letter, stage, route), found in groups.items():
         inputs = []
         if letter == "F" and stage > 0:
             inputs = [("F", stage - 1)]
@@ -109,52 +116,53 @@ def _dependencies(pattern: PeriodicSchedule, stages: int) -> Iterator[tuple[_Pla
         elif letter == "W":
             inputs = [("G", stage)]
         for other, at in inputs:
-            for source in places.get((other, at, route), ()):
-                yield from ((source, place) for place in found)
+            for source in groups.get((other, at, route), {}).items():
+                for group in found.items():
+                    if source[0].remainder == group[0].remainder:
+                        yield source, group, pattern.steps[route]
 
 
-def _distance(a: IndexedOp, b: IndexedOp, step: int) -> tuple[int, int]:
-    """(blocks that a dependency between two ops covers, the last n at which it joins the start to the end).
+def _distance(one: tuple[Anchor, _Ends], two: tuple[Anchor, _Ends], step: int) -> tuple[int, int]:
+    """(most blocks that a dependency between two groups covers, the last n at which one joins the start to the end).
 
     The first is 0 and the second −1 if there is none.
     """
-    anchors = {a.anchor, b.anchor}
-    blocks, rest = divmod(a.offset - b.offset, step)
-    if rest or anchors in ({""}, {"n"}):
+    (first, ends), (second, others) = sorted((one, two), key=lambda group: group[0])  # "" before "b" before "n"
+    if first == second != "b":
         return 0, -1
-    if anchors == {"b"}:
-        return abs(blocks) + 1, -1
-    if anchors == {"", "n"}:
-        return 0, blocks if b.anchor == "n" else -blocks
-    # the block of the loop, counted from the first one or backwards from n; the loop reaches it or not
-    looped_minus_fixed = -blocks if b.anchor == "b" else blocks
-    if "" in anchors:
-        block = -looped_minus_fixed
-        return max(0, block + 1), -1
-    return max(0, looped_minus_fixed), -1
+    if first == second:
+        return max(ends[1] - others[0], others[1] - ends[0]) // step + 1, -1
+    blocks = (ends[1] - others[0]) // step
+    if (first, second) == ("", "n"):
+        return 0, blocks
+    return max(0, blocks + 1 if first == "" else blocks), -1
 
 
 def cutoff(pattern: PeriodicSchedule, stages: int) -> int:
-    """The n* of theorem 7: if the schedule for n* blocks has no deadlock, none for more blocks has one."""
+    """The n* of theorem P2, and at least one more than the smallest n, as theorem P1 asks for.
+
+    If the schedule for n* blocks has no deadlock, none for more blocks has one.
+    """
     into: dict[int, int] = defaultdict(int)
     inside = joins = 0
-    for source, place in _dependencies(pattern, stages):
-        covered, join = _distance(source.op, place.op, pattern.steps[place.op.route])
+    for (source, ends), (group, others), step in _dependencies(pattern, stages):
+        covered, join = _distance((source.anchor, ends), (group.anchor, others), step)
         joins = max(joins, join)
-        if source.rank == place.rank:
+        if source.rank == group.rank:
             inside = max(inside, covered)
         else:
-            into[place.rank] = max(into[place.rank], covered)
-    for row in pattern.rows:
-        for slot in (slot for segment in row for slot in segment.slots):
-            ops = indexed_members(slot)
-            if len(ops) == 2 and ops[0].route == ops[1].route:
-                joins = max(joins, _distance(ops[0], ops[1], pattern.steps[ops[0].route])[1])
+            into[group.rank] = max(into[group.rank], covered)
+    for slot in (slot for row in pattern.rows for segment in row for slot in segment.slots):
+        a, *rest = indexed_members(slot)
+        for b in rest:
+            if a.route == b.route:
+                one, two = ((op.anchor, (op.offset, op.offset)) for op in (a, b))
+                joins = max(joins, _distance(one, two, pattern.steps[a.route])[1])
     return max(sum(into.values()), inside, joins, pattern.least + 1)
 
 
 def growth(pattern: PeriodicSchedule, instance: Instance) -> tuple[Growth, ...]:
-    """Theorem 8: the peak of each rank as a function of n, the static amount included; for n ≥ 1."""
+    """Theorem P3: the peak of each rank as a function of n, the static amount included; for n ≥ 1."""
     memory = instance.memory
     found = []
     for static, row in zip(memory.static, pattern.rows, strict=True):
