@@ -11,6 +11,7 @@ import msgspec
 
 from bubbleproof.schedules.formats.document import InstanceDocument
 from bubbleproof.schedules.formats.files import write_atomic
+from bubbleproof.schedules.formats.pattern_json import PatternDocument
 from bubbleproof.schedules.formats.program_json import ProgramDocument
 from bubbleproof.schedules.formats.schedule_json import ScheduleDocument
 from bubbleproof.solver.result import Record
@@ -22,6 +23,7 @@ __all__ = ["schemas"]
 _DOCUMENTS: dict[str, Any] = {
     "bubbleproof-instance-1": InstanceDocument,
     "bubbleproof-schedule-1": ScheduleDocument,
+    "bubbleproof-pattern-1": PatternDocument,
     "bubbleproof-program-1": ProgramDocument,
     "bubbleproof-record-1": Record,
     "bubbleproof-report-1": Report,
@@ -31,6 +33,7 @@ _DOCUMENTS: dict[str, Any] = {
 _FORMATS = {
     "InstanceDocument": "bubbleproof-instance/1",
     "ScheduleDocument": "bubbleproof-schedule/1",
+    "PatternDocument": "bubbleproof-pattern/1",
     "ProgramDocument": "bubbleproof-program/1",
     "Record": "bubbleproof-record/1",
     "Report": "bubbleproof-report/1",
