@@ -253,12 +253,12 @@ def _starts(table: Table, instance: Instance, places: Places) -> tuple[NDArray[n
     heads, run = np.flatnonzero(head), np.cumsum(head) - 1
     until = np.cumsum(duration)
     since = (until - duration)[heads]
-    sources, delays = np.full((2, len(heads)), len(heads)), np.zeros((2, len(heads)), np.int64)
+    sources, delays = np.full((len(heads), 2), len(heads)), np.zeros((len(heads), 2), np.int64)
     for row in range(2):
         mine = np.flatnonzero(needed[row, heads] >= 0)
         slot = needed[row, heads[mine]]
-        sources[row, mine] = run[slot]
-        delays[row, mine] = until[slot] - since[run[slot]] + delay[row, heads[mine]]
+        sources[mine, row] = run[slot]
+        delays[mine, row] = until[slot] - since[run[slot]] + delay[row, heads[mine]]
     lengths = np.append(since[1:], until[-1:]) - since
     starts = earliest_starts(Runs(sources, delays, lengths, np.searchsorted(heads, places.offsets)))
     if starts is None:

@@ -100,7 +100,7 @@ def match(table: Table, instance: Instance, units: Index, channel: str) -> Messa
     lane = table.rank[send].astype(np.int64) * table.ranks + table.rank[receive]
     if channel == "per-direction":
         lane = 2 * lane + gradient
-    by_lane = np.argsort(lane, kind="stable")
+    by_lane = _stable_order(lane)
     found = Messages(*(column[by_lane] for column in (send, receive, consumer, lane, gradient)))
     if ((found.lane[1:] == found.lane[:-1]) & (found.receive[1:] < found.receive[:-1])).any():
         return None
@@ -138,22 +138,22 @@ def makespan(table: Table, instance: Instance, messages: Messages, duration: Ind
     travel = _times(table, instance, messages)
     length = np.concatenate((since[1:], until[-1:], travel if channel != "eager" else np.zeros_like(travel)))
     length[: len(heads)] -= since
-    sources, delays = np.full((4, total), total, np.int64), np.zeros((4, total), np.int64)
+    sources, delays = np.full((total, 4), total, np.int64), np.zeros((total, 4), np.int64)
     if channel == "rendezvous-rank":
-        sources[0, run[slot[waiting]]] = node[waiting - 1]
+        sources[run[slot[waiting]], 0] = node[waiting - 1]
     else:
-        sources[messages.backward.astype(np.int8), run[slot[messages.consumer]]] = message
+        sources[run[slot[messages.consumer]], messages.backward.astype(np.int8)] = message
     queued_before = node[_queued_before(table, messages, channel)]
     for row, end in enumerate((messages.send, messages.receive)):
         before = slot[end]
         there = before >= first[table.rank[end]]
-        sources[row, message[there]] = run[before[there]]
-        delays[row, message[there]] = until[before[there]] - since[run[before[there]]]
+        sources[message[there], row] = run[before[there]]
+        delays[message[there], row] = until[before[there]] - since[run[before[there]]]
         # an eager send waits for no other; its message is there once it has travelled
         if channel != "eager" or row:
-            sources[row + 2, message] = queued_before[end]
+            sources[len(heads) :, row + 2] = queued_before[end]
         else:
-            delays[row, message] += travel
+            delays[len(heads) :, row] += travel
     _wait_for_the_end(sources, delays, length, len(heads))
     lanes = np.flatnonzero(np.diff(messages.lane, prepend=-1)) + len(heads)
     offsets = np.concatenate((np.searchsorted(heads, first[:-1]), lanes, [total]))
@@ -167,9 +167,13 @@ def makespan(table: Table, instance: Instance, messages: Messages, duration: Ind
 
 def _wait_for_the_end(sources: Index, delays: Index, length: Index, runs: int) -> None:
     """Whoever waits for a message waits until it has ended."""
-    for source, delay in zip(sources, delays, strict=True):
-        late = np.flatnonzero((source >= runs) & (source < len(length)))
-        delay[late] = length[source[late]]
+    late = np.nonzero((sources >= runs) & (sources < len(length)))
+    delays[late] = length[sources[late]]
+
+
+def _stable_order(keys: Index) -> Index:
+    """The order that sorts keys ≥ 0; equal ones stay as they are. Small keys are sorted by their digits."""
+    return np.argsort(keys.astype(np.uint16) if keys.max(initial=0) < 1 << 16 else keys, kind="stable")
 
 
 def _times(table: Table, instance: Instance, messages: Messages) -> Index:
@@ -194,7 +198,7 @@ def _queued_before(table: Table, messages: Messages, channel: str) -> Index:
         queue = queue * table.ranks + peer[entries]
         if channel != "rendezvous-pair":
             queue = 2 * queue + ((kind == _SEND_F) | (kind == _SEND_B))
-    by_queue = np.argsort(queue, kind="stable")
+    by_queue = _stable_order(queue)
     same = queue[by_queue[1:]] == queue[by_queue[:-1]]
     before = np.full(len(table), len(table), np.int64)
     before[entries[by_queue[1:][same]]] = entries[by_queue[:-1][same]]

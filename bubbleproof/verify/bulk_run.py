@@ -29,9 +29,9 @@ class Runs(NamedTuple):
     Parameters
     ----------
     sources
-        int64, shape (k, n): the run that is waited for; n where nothing is.
+        int64, shape (n, k): the run that is waited for; n where nothing is.
     delays
-        int64, shape (k, n): from the start of that run until what is waited for is there.
+        int64, shape (n, k): from the start of that run until what is waited for is there.
     durations
         int64, shape (n,).
     offsets
@@ -73,14 +73,15 @@ def _rounds(runs: Runs, starts: NDArray[np.int64], current: NDArray[np.int64], f
     while len(lanes) >= _WORTH_A_ROUND:
         here, clock, end, done = current[lanes], free[lanes], ends[lanes], 0
         for _ in range(_BATCH):
-            since = starts[sources[:, here]]
-            ready = np.flatnonzero(since.min(axis=0) >= 0)
+            since = starts.take(sources.take(here, axis=0))
+            ready = (since.min(axis=1) >= 0).nonzero()[0]
             if not len(ready):
                 return True
-            now = here[ready]
-            start = np.maximum((since[:, ready] + delays[:, now]).max(axis=0), clock[ready])
+            now = here.take(ready)
+            start = (since.take(ready, axis=0) + delays.take(now, axis=0)).max(axis=1)
+            np.maximum(start, clock.take(ready), out=start)
             starts[now] = start
-            clock[ready] = start + durations[now]
+            clock[ready] = start + durations.take(now)
             now += 1
             here[ready] = now
             done += len(ready)
@@ -99,7 +100,7 @@ def _rounds(runs: Runs, starts: NDArray[np.int64], current: NDArray[np.int64], f
 def _one_by_one(runs: Runs, starts: NDArray[np.int64], current: NDArray[np.int64], free: NDArray[np.int64]) -> None:
     """Run every lane as far as it gets; a lane that waits is looked at again only when its source has started."""
     start_of, durations = memoryview(starts), memoryview(runs.durations)  # type: ignore[arg-type]  # arrays are buffers
-    waits = [(memoryview(of), memoryview(after)) for of, after in zip(runs.sources, runs.delays, strict=True)]
+    waits = [(memoryview(of), memoryview(after)) for of, after in zip(runs.sources.T, runs.delays.T, strict=True)]
     ends, position, clock = runs.offsets[1:].tolist(), current.tolist(), free.tolist()
     asleep: dict[int, list[int]] = {}
     awake = [lane for lane, end in enumerate(ends) if position[lane] < end]
