@@ -204,7 +204,7 @@ class ProgramCase(Case):
     def peer(self, transfer: Transfer) -> int:
         """The rank at the other end of a transfer between two stages that exist."""
         # a microbatch that does not exist follows the only route there is
-        microbatch = transfer.microbatch if transfer.microbatch < self.instance.microbatches else 0
+        microbatch = transfer.microbatch if 0 <= transfer.microbatch < self.instance.microbatches else 0
         return self.instance.rank_of(transfer.peer_stage, microbatch)
 
     def _delivered(self, ends: Iterable[tuple[Transfer, Place]]) -> tuple[list[Delivery], list[Place]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from bubbleproof.schedules.errors import InstanceError
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.schedules.program import Channel, Program
 from bubbleproof.verify.channels import certificate_of, stops
@@ -74,7 +75,15 @@ def verify_program(
     -------
     Report
         PROVED or VIOLATED. Nothing that a program contains raises an error.
+
+    Raises
+    ------
+    InstanceError
+        `inputs`, `outputs` or `message_memory` does not have one entry for each stage.
     """
+    for name, given in (("inputs", inputs), ("outputs", outputs), ("message_memory", message_memory)):
+        if given is not None and len(given) != instance.stages:
+            raise InstanceError(f"{name} has {len(given)} entries for {instance.stages} stages")
     if message_memory is None:
         message_memory = instance.memory.message
     setting = Setting(channel, target, transfers, scale_grads, frozenset(fused_stages), inputs, outputs, message_memory)

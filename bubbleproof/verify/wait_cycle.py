@@ -12,7 +12,7 @@ from bubbleproof.verify.channels import Graph, Progress
 
 __all__ = ["Hop", "cycle_sentence", "wait_cycle"]
 
-BUDGET = 20_000_000
+BUDGET = 5_000_000
 """Edges that the search looks at before it is content with the shortest cycle found so far."""
 
 

@@ -49,6 +49,14 @@ def test_receives_stand_where_their_data_appears_and_reductions_behind_the_last_
     )
 
 
+def test_calls_in_the_order_of_even_and_odd_ranks_can_deadlock_where_the_order_of_the_rows_does_not():
+    rows = ["0F0 0F1 0BW0 0BW1", "1F0 1BW0 1F1 1BW1", "2F0 2BW0 2F1 2BW1"]
+    instance = pipeline(3, 2, F=0, B=0)
+    program = lower(Schedule.parse(rows), instance)
+    assert dict(verify_program(program, instance, channel="rendezvous-rank").counts) == {}
+    assert dict(verify_program(program, instance, channel="even-odd").counts) == {"V601": 1}
+
+
 def test_reductions_can_be_left_out():
     program = lower(Schedule.parse(["0F0 0BW0"]), pipeline(1, 1, F=1, B=2), reduce=False)
     assert str(program) == "0F0 0BW0"

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from bubbleproof.schedules.errors import InstanceError
 from bubbleproof.schedules.placement import bidirectional, loop, vee
-from bubbleproof.schedules.program import CHANNELS, Program
+from bubbleproof.schedules.program import CHANNELS, Program, Transfer
 from bubbleproof.verify import Verdict, verify, verify_program
 from bubbleproof.verify.rules.catalogue import ADVICE, FAMILIES, PROGRAM_RULES
 from tests.verify.model import pipeline
@@ -307,6 +308,25 @@ def test_v801_torch_keeps_what_it_sends_to_the_end_of_the_step():
 def test_v801_is_not_asked_where_the_ops_alone_are_over_the_cap():
     capped = pipeline(2, 2, memory={"cap": [1, 12], "F": 1}, **FUSED)
     assert dict(judge(TWO, instance=capped, message_memory=[3, 3]).counts) == {"V301": 1}
+
+
+def test_figures_for_another_number_of_stages_are_refused():
+    for name in ("inputs", "outputs", "message_memory"):
+        with pytest.raises(InstanceError, match=f"{name} has 1 entries for 2 stages"):
+            judge(ONE, **{name: [1]})
+
+
+def test_the_memory_of_messages_is_that_of_the_instance_if_it_is_not_given():
+    capped = pipeline(2, 2, memory={"cap": [9, 12], "F": 1, "message": 7}, **FUSED)
+    report = judge(TWO, instance=capped, target="torch", scale_grads=False)
+    assert dict(report.counts) == {"V801": 2}
+
+
+def test_any_program_is_judged_whatever_its_numbers():
+    rows = [[Transfer("RECV_F", -1, -100), Transfer("SEND_B", 1, -100)], [Transfer("RECV_F", 10**9, 10**9)]]
+    for channel in CHANNELS:
+        report = verify_program(Program.of(rows), pipeline(2, 1, **FUSED), channel=channel)
+        assert report.counts["V504"] == 3
 
 
 def test_v802_shapes_that_do_not_fit():

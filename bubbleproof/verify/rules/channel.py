@@ -104,8 +104,8 @@ def head_of_line(case: ProgramCase) -> Iterator[Violation]:
 
     Source: semantics, Time under a channel.
     """
+    lost = (channel_makespan(case) or 0) - (case.facts.makespan or 0)
     for found in sorted(held_up(case), key=lambda h: (-h.time, h.receive)):
-        lost = (channel_makespan(case) or 0) - (case.facts.makespan or 0)
         rank, position = found.receive
         name = case.text(found.receive)
         message = (
