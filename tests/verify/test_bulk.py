@@ -17,11 +17,12 @@ from tests.strategies import instances_with_schedules
 MANY = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-@pytest.fixture(params=["one by one", "rounds"])
+@pytest.fixture(params=["one by one", "rounds", "leaps"])
 def way(request, monkeypatch):
     """Small schedules have few lanes, so without this they would all be executed one run at a time."""
-    if request.param == "rounds":
+    if request.param != "one by one":
         monkeypatch.setattr(bulk_run, "_WORTH_A_ROUND", 0)
+    monkeypatch.setattr(bulk_run, "SNAPSHOTS", 7 if request.param == "leaps" else 1 << 30)
     return request.param
 
 
@@ -84,7 +85,7 @@ def test_the_arrays_prove_nothing_else(way, case):
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family_at_a_size_with_many_lanes(name):
-    """24 ranks and mostly 48 microbatches, so that rounds and single runs both occur."""
+    """24 ranks and mostly 48 microbatches, so that rounds, leaps and single runs all occur."""
     family = FAMILIES[name]
     placement = family.placement(24, max(2, family.chunks))
     stages = placement.stages

@@ -22,11 +22,12 @@ MANY = settings(max_examples=150, deadline=None, suppress_health_check=list(Heal
 BY_ARRAYS = st.sampled_from(bulk_channels.CHANNELS)
 
 
-@pytest.fixture(params=["one by one", "rounds"])
+@pytest.fixture(params=["one by one", "rounds", "leaps"])
 def way(request, monkeypatch):
     """Small programs have few lanes, so without this they would all be executed one run at a time."""
-    if request.param == "rounds":
+    if request.param != "one by one":
         monkeypatch.setattr(bulk_run, "_WORTH_A_ROUND", 0)
+    monkeypatch.setattr(bulk_run, "SNAPSHOTS", 7 if request.param == "leaps" else 1 << 30)
     return request.param
 
 
@@ -127,7 +128,7 @@ def test_the_memory_of_messages_under_a_cap_is_judged():
 @pytest.mark.parametrize("channel", bulk_channels.CHANNELS)
 @pytest.mark.parametrize("name", ["interleaved-1f1b", "zb-v", "dualpipe", "gpipe"])
 def test_families_at_a_size_with_many_lanes(name, channel):
-    """20 ranks and 40 microbatches, so that rounds and single runs both occur."""
+    """20 ranks and 40 microbatches, so that rounds, leaps and single runs all occur."""
     family = FAMILIES[name]
     placement = family.placement(20, max(2, family.chunks))
     stages = placement.stages
