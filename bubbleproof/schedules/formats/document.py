@@ -107,7 +107,7 @@ def convert(raw: Any, kind: type[T], where: str) -> T:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
         raise FormatError(f"{where}: {_sentence(str(error), raw)}") from error
-    except UnicodeEncodeError as error:  # JSON can spell half a character, and the type checker then fails to compare it
+    except UnicodeEncodeError as error:  # JSON can spell half a character, which the type checker cannot compare
         raise FormatError(f"{where}: {error.object[:40]!r} holds half a character (a lone surrogate)") from error
 
 
@@ -186,7 +186,10 @@ def _wrong_key(raw: Any, path: str) -> str:
 
 
 def _short(value: Any, width: int = 40) -> str:
-    text = {True: "true", False: "false"}[value] if isinstance(value, bool) else str(value)
+    try:
+        text = {True: "true", False: "false"}[value] if isinstance(value, bool) else str(value)
+    except RecursionError:
+        text = "deeply nested"
     if isinstance(value, str) and not value.isprintable():
         text = repr(value)
     return text if len(text) <= width else text[: width - 1] + "…"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,12 @@ __all__ = ["MAX_BYTES", "dumps", "load", "loads"]
 
 MAX_BYTES = 16 * MIB
 """Largest instance file that is read; a list of a million costs fits."""
+
+
+# Python's reader takes memory by the square of the parts of a key. The lookbehind and the possessive repetition let a
+# search start once for each word only.
+_PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
+_LONG_KEY = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{50}}")
 
 
 def load(path: Path) -> Instance:
@@ -33,6 +40,9 @@ def loads(text: str, where: str = "instance") -> Instance:
     """Read an instance from TOML text; `where` begins every error message."""
     if text.startswith("\ufeff"):
         raise FormatError(f"{where}: line 1: the file begins with a byte order mark; save it as UTF-8 without one")
+    if long := _LONG_KEY.search(text):
+        line = text.count("\n", 0, long.start()) + 1
+        raise FormatError(f"{where}: line {line}: a key of more than 50 parts; the keys of an instance have two")
     try:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

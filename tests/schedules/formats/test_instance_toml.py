@@ -1,12 +1,14 @@
 """Instances as TOML: what is read, what is refused and how, and that writing loses nothing."""
 
 import contextlib
+import time
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bubbleproof.schedules.errors import BubbleproofError
+from bubbleproof.schedules.errors import BubbleproofError, FormatError
 from bubbleproof.schedules.formats import instance_toml
 from bubbleproof.schedules.instance import Instance, Units
 from tests.strategies import instances
@@ -179,3 +181,26 @@ def test_whatever_the_bytes_only_our_errors_leave_the_reader(tmp_path_factory, d
     path.write_bytes(data)
     with pytest.raises(BubbleproofError):
         Instance.load(path)
+
+
+def test_a_key_of_very_many_parts_is_refused_before_it_takes_memory():
+    text = 'format = "bubbleproof-instance/1"\nmicrobatches' + ".a" * 20_000 + " = 1\n"
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError, match=r"^f: line 2: a key of more than 50 parts"):
+            instance_toml.loads(text, "f")
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("text", ["a" * 300_000, "a." * 100_000 + "=", '"' * 200_000, ". " * 100_000, "1.5," * 50_000])
+def test_the_search_for_such_keys_is_quick(text):
+    before = time.process_time()
+    with pytest.raises(FormatError):
+        instance_toml.loads("x = [" + text, "f")
+    assert time.process_time() - before < 5
+
+
+def test_a_name_with_dots_is_read():
+    assert instance_toml.loads(GOOD.replace("two ranks", "v1." * 40)).name == "v1." * 40
