@@ -8,6 +8,7 @@ from bubbleproof.schedules.errors import BubbleproofError, FamilyError
 from bubbleproof.schedules.families import FAMILIES, build
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.schedules.op import Op
+from bubbleproof.schedules.placement import loop
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.verify import Verdict
 from bubbleproof.verify.forall import prove
@@ -65,11 +66,16 @@ def test_interleaved_families_are_proved_for_multiples_of_p(name):
 
 
 def test_interleaved_1f1b_is_bounded_where_its_group_grows_with_m():
-    """For m ≡ 1 (mod 12) no group of 2, 3 or 4 is allowed, and which larger one is depends on other remainders."""
-    answer = prove(FAMILIES["interleaved-1f1b"].build, of_family("interleaved-1f1b", 2), periods=[12])
+    """For even m the group is 2; for odd m it is the smallest that other remainders of m allow."""
+    answer = prove(FAMILIES["interleaved-1f1b"].build, of_family("interleaved-1f1b", 2), periods=[2])
     assert answer.verdict == Verdict.BOUNDED
-    assert [(found.modulus, found.residue) for found in answer.open] == [(12, 1)]
-    assert len(answer.proved) == 11
+    assert [(found.modulus, found.residue) for found in answer.open] == [(2, 1)]
+    assert len(answer.proved) == 1
+
+
+def test_interleaved_1f1b_with_one_chunk_has_no_groups_and_is_proved_for_every_m():
+    answer = prove(FAMILIES["interleaved-1f1b"].build, pipeline(placement=loop(2, 1), m=2))
+    assert (answer.verdict, answer.refused) == (Verdict.PROVED, (1,))
 
 
 def test_a_family_for_one_m_only_is_bounded():
@@ -164,10 +170,10 @@ def keeping_one_in_ten(instance: Instance) -> Schedule:
 
 
 def test_memory_that_grows_by_one_in_ten_microbatches_has_a_period_of_ten_and_breaks_every_cap():
-    free = prove(keeping_one_in_ten, pipeline(1, 1))
+    free = prove(keeping_one_in_ten, pipeline(1, 1), periods=[1, 10])
     assert free.verdict == Verdict.PROVED
     assert {(found.modulus, found.induction.peaks[0].slope) for found in free.proved} == {(10, 1)}
-    answer = prove(keeping_one_in_ten, pipeline(1, 1, memory={"cap": 30}))
+    answer = prove(keeping_one_in_ten, pipeline(1, 1, memory={"cap": 30}), periods=[1, 10])
     assert (answer.verdict, answer.generator, answer.microbatches) == (Verdict.VIOLATED, Verdict.VIOLATED, 292)
     assert len(answer.report.violations) == 1
 
@@ -186,7 +192,9 @@ def test_a_generator_that_is_not_periodic_is_bounded(extra):
 
 def test_a_pattern_is_not_taken_where_the_generator_goes_by_another_remainder():
     """Every ninth m looks alike for a while, but the order goes by m mod 8."""
-    answer = prove(lambda i: eager(i, 1 if i.microbatches % 8 == 0 else isqrt(i.microbatches)), pipeline(2, 2))
+    answer = prove(
+        lambda i: eager(i, 1 if i.microbatches % 8 == 0 else isqrt(i.microbatches)), pipeline(2, 2), periods=[8, 9]
+    )
     assert [(found.modulus, found.residue) for found in answer.proved] == [(8, 0)]
 
 

@@ -41,7 +41,7 @@ def first_wrong(pattern, instance, last):
 ONE_F_ONE_B = ("0F[0] {0F[b+1] 0BW[b]} 0BW[n]", "{1F[b] 1BW[b]} 1F[n] 1BW[n]")
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 @given(case=patterns())
 def test_the_answer_for_all_n_is_that_of_the_judge_for_each_n(case):
     pattern, instance = case

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
 from bubbleproof.schedules.costs import Costs, Memory
@@ -63,8 +63,8 @@ def test_the_smallest_size_at_which_a_generator_is_wrong_is_found(generator, opt
     [
         (buggy.interleaved, {"chunks": (1, 2, 3)}),
         (buggy.one_f_one_b, {"peak": ranks}),
-        (buggy.zero_bubble, {"peak": ranks}),
-        (buggy.zero_bubble_deferring_all, {}),
+        (buggy.zero_bubble, {"peak": ranks, "examples": 30}),
+        (buggy.zero_bubble_deferring_all, {"examples": 30}),
         (buggy.communicating, {**VEE, "examples": 20}),
     ],
 )
@@ -77,7 +77,14 @@ def test_generators_without_a_bug_pass(generator, options):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_published_family_passes_under_drawn_costs(name):
     family = FAMILIES[name]
-    checked = check_generator(family.build, placement=family.placement, chunks=family.chunks, examples=30)
+    checked = check_generator(
+        family.build,
+        ranks=range(1, 5),
+        microbatches=(1, 2, 4, 8),
+        placement=family.placement,
+        chunks=family.chunks,
+        examples=10,
+    )
     assert len(checked.refused) < checked.sizes
 
 
@@ -225,6 +232,7 @@ def test_the_assertion_judges_programs_and_claimed_starts():
         assert_schedule(buggy.deferring_receives(instance), instance, channel="eager")
 
 
+@settings(max_examples=50)
 @given(data=st.data())
 def test_near_valid_schedules_are_judged_without_an_error(data):
     instance = data.draw(instances())
@@ -233,8 +241,6 @@ def test_near_valid_schedules_are_judged_without_an_error(data):
 
 
 def test_most_near_valid_schedules_are_wrong_and_some_are_right():
-    from hypothesis import find, settings
-
     instance = pipeline(2, 2)
     for verdict in (Verdict.PROVED, Verdict.VIOLATED):
         found = find(
