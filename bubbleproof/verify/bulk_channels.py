@@ -133,7 +133,7 @@ def makespan(table: Table, instance: Instance, messages: Messages, duration: Ind
     since = (until - duration)[heads]
     total = len(heads) + len(messages.send)
     message = np.arange(len(heads), total)
-    node = np.full(len(table) + 1, total, np.int64)
+    node = np.full(len(table), total, np.int64)
     node[messages.send] = node[messages.receive] = message
     travel = _times(table, instance, messages)
     length = np.concatenate((since[1:], until[-1:], travel if channel != "eager" else np.zeros_like(travel)))
@@ -141,20 +141,20 @@ def makespan(table: Table, instance: Instance, messages: Messages, duration: Ind
     sources, delays = np.full((total, 4), total, np.int64), np.zeros((total, 4), np.int64)
     if channel == "rendezvous-rank":
         sources[run[slot[waiting]], 0] = node[waiting - 1]
+        delays[run[slot[waiting]], 0] = length[node[waiting - 1]]
     else:
-        sources[run[slot[messages.consumer]], messages.backward.astype(np.int8)] = message
-    queued_before = node[_queued_before(table, messages, channel)]
+        waiting = run[slot[messages.consumer]]
+        sources[waiting, messages.backward.astype(np.int8)] = message
+        delays[waiting, messages.backward.astype(np.int8)] = length[message]
     for row, end in enumerate((messages.send, messages.receive)):
         before = slot[end]
         there = before >= first[table.rank[end]]
         sources[message[there], row] = run[before[there]]
         delays[message[there], row] = until[before[there]] - since[run[before[there]]]
-        # an eager send waits for no other; its message is there once it has travelled
-        if channel != "eager" or row:
-            sources[len(heads) :, row + 2] = queued_before[end]
-        else:
-            delays[len(heads) :, row] += travel
-    _wait_for_the_end(sources, delays, length, len(heads))
+    if channel == "eager":  # its message is there once it has travelled
+        delays[len(heads) :, 0] += travel
+    later, end, earlier = _queues(table, messages, np.flatnonzero(transfer), node, channel)
+    sources[later, end + 2], delays[later, end + 2] = earlier, length[earlier]
     lanes = np.flatnonzero(np.diff(messages.lane, prepend=-1)) + len(heads)
     offsets = np.concatenate((np.searchsorted(heads, first[:-1]), lanes, [total]))
     starts = earliest_starts(Runs(sources, delays, length, offsets))
@@ -165,12 +165,6 @@ def makespan(table: Table, instance: Instance, messages: Messages, duration: Ind
     return int((begin + duration)[ops].max() - begin[ops].min())
 
 
-def _wait_for_the_end(sources: Index, delays: Index, length: Index, runs: int) -> None:
-    """Whoever waits for a message waits until it has ended."""
-    late = np.nonzero((sources >= runs) & (sources < len(length)))
-    delays[late] = length[sources[late]]
-
-
 def _stable_order(keys: Index) -> Index:
     """The order that sorts keys ≥ 0; equal ones stay as they are. Small keys are sorted by their digits."""
     return np.argsort(keys.astype(np.uint16) if keys.max(initial=0) < 1 << 16 else keys, kind="stable")
@@ -178,28 +172,37 @@ def _stable_order(keys: Index) -> Index:
 
 def _times(table: Table, instance: Instance, messages: Messages) -> Index:
     """How long each message travels."""
-    costs, ranks = instance.costs, table.ranks
-    edges, edge = np.unique(
-        table.rank[messages.send].astype(np.int64) * ranks + table.rank[messages.receive], return_inverse=True
-    )
-    each = [costs.message(*divmod(edge, ranks)) for edge in edges.tolist()]
-    return np.array(each, np.int64)[edge]
+    first = np.flatnonzero(np.diff(messages.lane, prepend=-1))
+    ends = zip(table.rank[messages.send[first]].tolist(), table.rank[messages.receive[first]].tolist(), strict=True)
+    each = np.array([instance.costs.message(source, target) for source, target in ends], np.int64)
+    return np.repeat(each, np.diff(first, append=len(messages.lane)))
 
 
-def _queued_before(table: Table, messages: Messages, channel: str) -> Index:
-    """For each transfer the one before it in its queue; elsewhere, and where there is none, the number of entries."""
-    peer = np.full(len(table), -1, np.int64)
-    peer[messages.send], peer[messages.receive] = table.rank[messages.receive], table.rank[messages.send]
-    entries = np.flatnonzero(peer >= 0)
-    kind, queue = table.kind[entries], table.rank[entries].astype(np.int64)
+def _queues(
+    table: Table, messages: Messages, transfers: Index, node: Index, channel: str
+) -> tuple[Index, Index, Index]:
+    """What stands before what in the queues: a message, at which end of it (0 or 1), and the message before.
+
+    Parameters
+    ----------
+    transfers
+        Their entries, ascending.
+    node
+        For each entry of a transfer the number of its message, with the messages numbered in their order.
+    """
+    kind, rank, message = table.kind[transfers], table.rank[transfers].astype(np.int64), node[transfers]
+    receives = ((kind == _RECV_F) | (kind == _RECV_B)).astype(np.int64)
+    queue = rank
     if channel == "per-direction":
-        queue = 2 * queue + ((kind == _SEND_B) | (kind == _RECV_B))
+        queue = 2 * rank + ((kind == _SEND_B) | (kind == _RECV_B))
     elif channel != "rendezvous-rank":
-        queue = queue * table.ranks + peer[entries]
+        both = table.rank[messages.send] + table.rank[messages.receive]
+        queue = rank * table.ranks + (both[message - node[messages.send[0]]] - rank if len(message) else rank)
         if channel != "rendezvous-pair":
-            queue = 2 * queue + ((kind == _SEND_F) | (kind == _SEND_B))
+            queue = 2 * queue + receives
     by_queue = _stable_order(queue)
-    same = queue[by_queue[1:]] == queue[by_queue[:-1]]
-    before = np.full(len(table), len(table), np.int64)
-    before[entries[by_queue[1:][same]]] = entries[by_queue[:-1][same]]
-    return before
+    queue, message, receives = queue[by_queue], message[by_queue], receives[by_queue]
+    follows = queue[1:] == queue[:-1]
+    if channel == "eager":  # a send waits for no other
+        follows &= receives[1:] == 1
+    return message[1:][follows], receives[1:][follows], message[:-1][follows]
