@@ -55,17 +55,24 @@ class Web:
         """The second node waits for the first, always or while the literal is kept."""
         self.out[before].append((after, literal))
 
-    def core(self, moved: Collection[int]) -> set[int]:
-        """The nodes that are on cycles, or between cycles, when these literals are moved."""
-        out = [[after for after, literal in edges if literal not in moved] for edges in self.out]
-        into: list[list[int]] = [[] for _ in out]
-        for node, edges in enumerate(out):
-            for after in edges:
+    def core(self, moved: Collection[int], within: Collection[int] | None = None) -> set[int]:
+        """The nodes that are on cycles, or between cycles, when these literals are moved.
+
+        Parameters
+        ----------
+        within
+            The core for fewer moved literals, if it is known.
+        """
+        left = set(range(len(self.out)) if within is None else within)
+        out: dict[int, list[int]] = {}
+        into: dict[int, list[int]] = {node: [] for node in left}
+        for node in left:
+            out[node] = [after for after, literal in self.out[node] if after in left and literal not in moved]
+            for after in out[node]:
                 into[after].append(node)
-        left = set(range(len(out)))
         for here, there in ((into, out), (out, into)):
-            missing = [sum(node in left for node in here[n]) for n in range(len(out))]
-            ready = [node for node in left if not missing[node]]
+            missing = {node: sum(other in left for other in here[node]) for node in left}
+            ready = [node for node, count in missing.items() if not count]
             while ready:
                 node = ready.pop()
                 left.discard(node)
@@ -179,7 +186,7 @@ def fewest(web: Web, seconds: float) -> Found:
         if moved is None:
             break
         bound = len(moved)
-        found, gone = _cycles(web, moved)
+        found, gone = _cycles(web, moved, deadline)
         if not found:
             return Found(moved, bound, tuple(clauses))
         clauses.update(dict.fromkeys(found))
@@ -188,8 +195,8 @@ def fewest(web: Web, seconds: float) -> Found:
         if time.monotonic() > deadline:
             break
     if best is None:
-        best = _cycles(web, _spare_copies(web))[1]
-    return Found(_pruned(web, best), bound, tuple(clauses))
+        best = _cycles(web, _spare_copies(web), deadline)[1]
+    return Found(_pruned(web, best, deadline + seconds), bound, tuple(clauses))
 
 
 def others(web: Web, found: Found, most: int, seconds: float) -> Iterator[frozenset[int]]:
@@ -200,7 +207,7 @@ def others(web: Web, found: Found, most: int, seconds: float) -> Iterator[frozen
         moved = _hitting(web, clauses, seen, deadline - time.monotonic(), len(found.moved))
         if moved is None:
             return
-        cycles, _ = _cycles(web, moved)
+        cycles, _ = _cycles(web, moved, deadline)
         if cycles:
             clauses += cycles
             continue
@@ -247,11 +254,17 @@ def _hitting(
     return None
 
 
-def _cycles(web: Web, moved: Collection[int]) -> tuple[list[frozenset[int]], frozenset[int]]:
-    """Short cycles that are left, and a set of literals that leaves none."""
+def _cycles(web: Web, moved: Collection[int], deadline: float) -> tuple[list[frozenset[int]], frozenset[int]]:
+    """Short cycles that are left, and a set of literals that leaves none; a coarse one when the time is up."""
     found: list[frozenset[int]] = []
     gone = set(moved)
-    while core := web.core(gone):
+    core: set[int] | None = None
+    while core := web.core(gone, core):
+        if found and time.monotonic() > deadline:
+            gone.update(literal for node in core for _, literal in web.out[node] if literal != ALWAYS)
+            if not web.core(gone, core):
+                break
+            # what is left are cycles without literals
         shortest: frozenset[int] | None = None
         for start in _starts(web, core):
             cycle = web.cycle(start, core, gone)
@@ -282,10 +295,12 @@ def _starts(web: Web, core: set[int]) -> list[int]:
     return nodes[::step]
 
 
-def _pruned(web: Web, moved: frozenset[int]) -> frozenset[int]:
-    """A part of the set that leaves no cycle either and from which nothing more can be taken away."""
+def _pruned(web: Web, moved: frozenset[int], deadline: float) -> frozenset[int]:
+    """A part of the set that leaves no cycle either; without what is superfluous, as far as the time goes."""
     kept = set(moved)
     for literal in sorted(moved):
+        if time.monotonic() > deadline:
+            break
         group = next((group for group in web.only_one if literal in group), [])
         if any(other != literal and other not in kept for other in group):
             continue  # another copy is kept already
