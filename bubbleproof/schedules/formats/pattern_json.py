@@ -9,9 +9,9 @@ from typing import Literal, cast
 import msgspec
 
 from bubbleproof.schedules.errors import FormatError, ScheduleError
-from bubbleproof.schedules.formats.document import InstanceDocument, convert, instance_document, instance_of
+from bubbleproof.schedules.formats.document import InstanceDocument, instance_document, instance_of
+from bubbleproof.schedules.formats.envelope import read_document
 from bubbleproof.schedules.formats.files import MIB, read_text, write_atomic
-from bubbleproof.schedules.formats.schedule_json import parse_json
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.schedules.op import BACKWARDS, Kind
 from bubbleproof.schedules.pattern import Anchor, IndexedOp, IndexedSlot, PeriodicSchedule, Segment
@@ -57,12 +57,7 @@ def load(path: Path) -> tuple[PeriodicSchedule, Instance]:
 
 def loads(text: str, where: str = "pattern") -> tuple[PeriodicSchedule, Instance]:
     """Read a pattern from JSON text; `where` begins every error message."""
-    raw = parse_json(text, where)
-    if not isinstance(raw, dict) or raw.get("format") != PATTERN_FORMAT:
-        raise FormatError(f"{where}: no pattern file: its format is not {PATTERN_FORMAT!r}")
-    document = convert(raw, PatternDocument, where)
-    if not document.name.isprintable():
-        raise FormatError(f"{where}: name = {document.name[:40]!r}: control characters are not allowed")
+    document = read_document(text, where, PATTERN_FORMAT, PatternDocument)
     figures = [*document.steps, *document.bases, document.least]
     if any(abs(figure) > _LIMIT for figure in figures):
         raise FormatError(f"{where}: steps, bases and least must lie within ±{_LIMIT}")

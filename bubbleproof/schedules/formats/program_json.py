@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from bubbleproof.schedules.errors import FormatError, ScheduleError
-from bubbleproof.schedules.formats.document import InstanceDocument, convert, instance_document, instance_of
+from bubbleproof.schedules.formats.document import InstanceDocument, instance_document, instance_of
+from bubbleproof.schedules.formats.envelope import parse_rows, read_document
 from bubbleproof.schedules.formats.files import read_text, write_atomic
-from bubbleproof.schedules.formats.schedule_json import MAX_BYTES, parse_json
+from bubbleproof.schedules.formats.schedule_json import MAX_BYTES
 from bubbleproof.schedules.instance import Instance
-from bubbleproof.schedules.program import Action, Program, parse_action
+from bubbleproof.schedules.program import Program, parse_action
 
 if TYPE_CHECKING:
     from bubbleproof.schedules.timeline import Timeline
@@ -53,29 +53,9 @@ def load(path: Path) -> Document:
 
 def loads(text: str, where: str = "program") -> Document:
     """Read a program from JSON text; `where` begins every error message."""
-    raw = parse_json(text, where)
-    if not isinstance(raw, dict) or raw.get("format") != PROGRAM_FORMAT:
-        found = raw.get("format") if isinstance(raw, dict) else None
-        said = f"format is {str(found)[:40]!r}" if found is not None else "there is no format key"
-        raise FormatError(f"{where}: no program file: {said}, expected {PROGRAM_FORMAT!r}")
-    document = convert(raw, ProgramDocument, where)
-    if not document.name.isprintable():
-        raise FormatError(f"{where}: name = {document.name[:40]!r}: control characters are not allowed")
+    document = read_document(text, where, PROGRAM_FORMAT, ProgramDocument)
     instance = instance_of(document.instance, f"{where}: instance")
-    return Document(Program.of(_rows(document.rows, where), document.name), instance)
-
-
-def _rows(rows: list[list[str]], where: str) -> list[list[Action]]:
-    found = []
-    for rank, row in enumerate(rows):
-        actions = []
-        for position, text in enumerate(row):
-            try:
-                actions.append(parse_action(text))
-            except ScheduleError as error:
-                raise ScheduleError(f"{where}: rows[{rank}][{position}]: {error}") from error
-        found.append(actions)
-    return found
+    return Document(Program.of(parse_rows(document.rows, parse_action, f"{where}: rows"), document.name), instance)
 
 
 def dumps(document: Document) -> str:

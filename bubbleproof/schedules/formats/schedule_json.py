@@ -5,19 +5,19 @@ Canonical: keys sorted, no blanks, one line. The same schedule, instance, times 
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from bubbleproof.schedules.costs import MAX_MAGNITUDE
-from bubbleproof.schedules.errors import FormatError, ScheduleError
-from bubbleproof.schedules.formats.document import InstanceDocument, convert, instance_document, instance_of
+from bubbleproof.schedules.errors import FormatError
+from bubbleproof.schedules.formats.document import InstanceDocument, instance_document, instance_of
+from bubbleproof.schedules.formats.envelope import parse_rows, read_document
 from bubbleproof.schedules.formats.files import MIB, read_text, write_atomic
 from bubbleproof.schedules.instance import Instance
-from bubbleproof.schedules.op import Slot, parse_slot
+from bubbleproof.schedules.op import parse_slot
 from bubbleproof.schedules.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -74,17 +74,10 @@ def load(path: Path) -> Document:
 
 def loads(text: str, where: str = "schedule") -> Document:
     """Read a schedule from JSON text; `where` begins every error message."""
-    raw = parse_json(text, where)
-    if not isinstance(raw, dict) or raw.get("format") != SCHEDULE_FORMAT:
-        found = raw.get("format") if isinstance(raw, dict) else None
-        said = f"format is {str(found)[:40]!r}" if found is not None else "there is no format key"
-        raise FormatError(f"{where}: no schedule file: {said}, expected {SCHEDULE_FORMAT!r}")
-    document = convert(raw, ScheduleDocument, where)
+    document = read_document(text, where, SCHEDULE_FORMAT, ScheduleDocument)
     instance = instance_of(document.instance, f"{where}: instance")
-    if not document.name.isprintable():
-        raise FormatError(f"{where}: name = {document.name[:40]!r}: control characters are not allowed")
     _check_record(document.record, where)
-    schedule = Schedule.of(_orders(document.orders, where), document.name)
+    schedule = Schedule.of(parse_rows(document.orders, parse_slot, f"{where}: orders"), document.name)
     return Document(schedule, instance, _starts(document, where), document.record)
 
 
@@ -94,19 +87,6 @@ def _check_record(record: dict[str, Any] | None, where: str) -> None:
         msgspec.json.encode(record)
     except ValueError as error:
         raise FormatError(f"{where}: record: {error}") from error
-
-
-def _orders(rows: list[list[str]], where: str) -> list[list[Slot]]:
-    orders = []
-    for rank, row in enumerate(rows):
-        order = []
-        for position, text in enumerate(row):
-            try:
-                order.append(parse_slot(text))
-            except ScheduleError as error:
-                raise ScheduleError(f"{where}: orders[{rank}][{position}]: {error}") from error
-        orders.append(order)
-    return orders
 
 
 def _starts(document: ScheduleDocument, where: str) -> tuple[tuple[int, ...], ...] | None:
@@ -125,38 +105,6 @@ def _starts(document: ScheduleDocument, where: str) -> tuple[tuple[int, ...], ..
                     f"{where}: starts[{rank}][{position}] = {start} is outside 0 … {MAX_MAGNITUDE * 10**7}"
                 )
     return tuple(map(tuple, starts))
-
-
-def parse_json(text: str, where: str) -> Any:
-    """Parse JSON strictly: no duplicate keys, no NaN; errors give line and column.
-
-    Raises
-    ------
-    FormatError
-        The text is not JSON.
-    """
-    try:
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
-    except json.JSONDecodeError as error:
-        cut = " (the file may be cut short)" if not text.rstrip().endswith(("}", "]")) else ""
-        raise FormatError(f"{where}: not JSON: line {error.lineno}, column {error.colno}: {error.msg}{cut}") from error
-    except RecursionError:
-        raise FormatError(f"{where}: not JSON that can be read: nested too deeply") from None
-    except ValueError as error:
-        raise FormatError(f"{where}: not JSON that can be read: {error}") from error
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {twice[:40]!r} occurs twice in one object")
-    return found
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
 
 
 def dumps(document: Document) -> str:
