@@ -15,7 +15,12 @@ from bubbleproof.verify.rules.rule import Rule, other_ranks, rule
 __all__ = ["RULES"]
 
 
-@rule("V100", "rank-count")
+@rule(
+    "V100",
+    "rank-count",
+    example="rows for 2 ranks, an instance of 3",
+    seen="PyTorch counts a blank last line as one more rank",
+)
 def rank_count(case: Case) -> Iterator[Violation]:
     """A schedule has one order for each rank of its instance.
 
@@ -29,7 +34,13 @@ def rank_count(case: Case) -> Iterator[Violation]:
         yield Violation("V100", None, None, None, message, {"orders": have, "ranks": want})
 
 
-@rule("V101", "missing-op", idle=other_ranks)
+@rule(
+    "V101",
+    "missing-op",
+    idle=other_ranks,
+    example="0F0 0B0",
+    seen="sail-sg/zero-bubble-pipeline-parallelism#8: orders that lack ops, with a cost",
+)
 def missing_op(case: Case) -> Iterator[Violation]:
     """Every stage has a forward and a whole backward, B and W or BW, of every microbatch.
 
@@ -72,7 +83,13 @@ def _absent(case: Case, stage: int, microbatch: int) -> Iterator[tuple[Op, str]]
         yield Op("W", stage, microbatch), f", though {split} is there"
 
 
-@rule("V102", "duplicate-op", idle=other_ranks)
+@rule(
+    "V102",
+    "duplicate-op",
+    idle=other_ranks,
+    example="0F0 0F0 0BW0",
+    seen="torch 2.13 accepts such a file: a second forward is done twice, a second backward crashes",
+)
 def duplicate_op(case: Case) -> Iterator[Violation]:
     """No op occurs twice.
 
@@ -96,7 +113,13 @@ def duplicate_op(case: Case) -> Iterator[Violation]:
             )
 
 
-@rule("V103", "unknown-op", idle=other_ranks)
+@rule(
+    "V103",
+    "unknown-op",
+    idle=other_ranks,
+    example="0F1 0BW1 (one microbatch)",
+    seen="torch 2.8 to 2.14: Schedule1F1B.pipeline_order numbers the forwards of the last rank from 1",
+)
 def unknown_op(case: Case) -> Iterator[Violation]:
     """Every op has a kind, a stage and a microbatch that exist.
 
@@ -119,7 +142,13 @@ def unknown_op(case: Case) -> Iterator[Violation]:
         yield Violation("V103", rank, position, str(op), message, {"stages": stages, "microbatches": microbatches})
 
 
-@rule("V104", "wrong-rank", idle=other_ranks)
+@rule(
+    "V104",
+    "wrong-rank",
+    idle=other_ranks,
+    example="0F0 3F0 3BW0 0BW0 | 1F0 2F0 2BW0 1BW0 (loop placement)",
+    seen="torchtitan#774",
+)
 def wrong_rank(case: Case) -> Iterator[Violation]:
     """Every op stands on the rank that holds its stage on the route of its microbatch.
 
@@ -143,7 +172,13 @@ def wrong_rank(case: Case) -> Iterator[Violation]:
                 )
 
 
-@rule("V105", "two-backwards", idle=other_ranks)
+@rule(
+    "V105",
+    "two-backwards",
+    idle=other_ranks,
+    example="0F0 0BW0 0B0 0W0",
+    seen="torch 2.13: one microbatch with both and another with none passes its load check",
+)
 def two_backwards(case: Case) -> Iterator[Violation]:
     """A stage runs the backward of a microbatch either fused or split, never both.
 
@@ -170,7 +205,7 @@ def two_backwards(case: Case) -> Iterator[Violation]:
             )
 
 
-@rule("V106", "cannot-split", idle=other_ranks)
+@rule("V106", "cannot-split", idle=other_ranks, example="0F0 0B0 0W0 (backwards fused)")
 def cannot_split(case: Case) -> Iterator[Violation]:
     """B and W occur apart only if the instance can split its backwards.
 
@@ -185,7 +220,13 @@ def cannot_split(case: Case) -> Iterator[Violation]:
             yield Violation("V106", rank, position, str(op), message)
 
 
-@rule("V107", "bad-pair", idle=other_ranks)
+@rule(
+    "V107",
+    "bad-pair",
+    idle=other_ranks,
+    example="(0F0;0BW0)",
+    seen="torch 2.13 runs the members of a pair one after the other and lets it pass",
+)
 def bad_pair(case: Case) -> Iterator[Violation]:
     """An overlapped pair is a forward and a backward, B or BW, of two different microbatches.
 

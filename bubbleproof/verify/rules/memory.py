@@ -21,7 +21,13 @@ def _no_cap(case: Case) -> str:
     return other_ranks(case)
 
 
-@rule("V301", "over-the-cap", idle=_no_cap)
+@rule(
+    "V301",
+    "over-the-cap",
+    idle=_no_cap,
+    example="0F0 0F1 0BW0 0BW1 (a cap of one activation)",
+    seen="sail-sg/zero-bubble-pipeline-parallelism#8, marin-community/marin#6532, pytorch#136766",
+)
 def over_the_cap(case: Case) -> Iterator[Violation]:
     """At every instant, the level of a rank is at most its cap.
 

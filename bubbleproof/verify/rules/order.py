@@ -16,7 +16,13 @@ from bubbleproof.verify.witness import cycle_words, grid
 __all__ = ["RULES"]
 
 
-@rule("V201", "before-its-input", idle=other_ranks)
+@rule(
+    "V201",
+    "before-its-input",
+    idle=other_ranks,
+    example="0F0 0W0 0B0",
+    seen="torch's simulator accepts a W before its B and the last stage's backward before its forward",
+)
 def before_its_input(case: Case) -> Iterator[Violation]:
     """On its own rank, no op stands before an op that it needs.
 
@@ -48,7 +54,13 @@ def _wait(need: Need) -> dict[str, object]:
     }
 
 
-@rule("V202", "deadlock", idle=other_ranks)
+@rule(
+    "V202",
+    "deadlock",
+    idle=other_ranks,
+    example="0F0 0BW0 0F1 0BW1 | 1F0 1F1 1BW0 1BW1",
+    seen="torch 2.13 refuses such an order without naming an op, and hangs on it if the file has communication",
+)
 def deadlock(case: Case) -> Iterator[Violation]:
     """No ranks wait for each other in a circle: the orders and the dependencies between ranks have no cycle.
 

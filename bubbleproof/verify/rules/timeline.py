@@ -20,7 +20,7 @@ def _no_starts(case: Case) -> str:
     return other_ranks(case)
 
 
-@rule("V401", "count-of-starts", idle=_no_starts)
+@rule("V401", "count-of-starts", idle=_no_starts, example="two starts for three slots")
 def count_of_starts(case: Case) -> Iterator[Violation]:
     """A claimed timeline has one start for each slot of each rank.
 
@@ -40,7 +40,7 @@ def count_of_starts(case: Case) -> Iterator[Violation]:
             yield Violation("V401", rank, None, None, message, {"claimed": len(row), "slots": len(order)})
 
 
-@rule("V402", "busy-rank", idle=_no_starts)
+@rule("V402", "busy-rank", idle=_no_starts, example="0F0 at 0 lasting 2, 0BW0 at 1")
 def busy_rank(case: Case) -> Iterator[Violation]:
     """No slot starts before the slot before it on its rank has ended.
 
@@ -58,7 +58,7 @@ def busy_rank(case: Case) -> Iterator[Violation]:
                 yield Violation("V402", rank, position, op, message, {"start": row[position], "earliest": end})
 
 
-@rule("V403", "before-its-message", idle=_no_starts)
+@rule("V403", "before-its-message", idle=_no_starts, example="0F0 ends at 1, 1F0 of another rank starts at 0")
 def before_its_message(case: Case) -> Iterator[Violation]:
     """No slot starts before what it needs from another rank has ended and its message has arrived.
 
@@ -90,7 +90,7 @@ def before_its_message(case: Case) -> Iterator[Violation]:
                 yield Violation("V403", rank, position, str(need.op), message, witness)
 
 
-@rule("V404", "bad-start", idle=_no_starts)
+@rule("V404", "bad-start", idle=_no_starts, example="0F0 at −1")
 def bad_start(case: Case) -> Iterator[Violation]:
     """Every claimed start is an integer ≥ 0.
 
@@ -112,7 +112,7 @@ def _no_claims(case: Case) -> str:
     return other_ranks(case)
 
 
-@rule("V405", "false-figure", idle=_no_claims)
+@rule("V405", "false-figure", idle=_no_claims, example="a makespan of 7 for an order that takes 8")
 def false_figure(case: Case) -> Iterator[Violation]:
     """A claimed makespan, span or peak is the one that follows from the order (times: from the claimed starts, if any).
 
