@@ -39,7 +39,7 @@ def rank_count(case: Case) -> Iterator[Violation]:
     "missing-op",
     idle=other_ranks,
     example="0F0 0B0",
-    seen="sail-sg/zero-bubble-pipeline-parallelism#8: orders that lack ops, with a cost",
+    seen="zb.py of sail-sg/zero-bubble-pipeline-parallelism, with caps per stage: orders that lack ops",
 )
 def missing_op(case: Case) -> Iterator[Violation]:
     """Every stage has a forward and a whole backward, B and W or BW, of every microbatch.
