@@ -6,7 +6,7 @@ the judge of single actions says what is wrong.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from bubbleproof.verify.bulk_run import Runs, earliest_starts
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Index = NDArray[np.int64]
+    Index = NDArray[np.signedinteger[Any]]
 
 __all__ = ["CHANNELS", "Messages", "makespan", "match"]
 
@@ -118,8 +118,10 @@ def makespan(table: Table, instance: Instance, messages: Messages, duration: Ind
     transfer = np.zeros(len(table), np.bool_)
     transfer[messages.send] = transfer[messages.receive] = True
     begins = ~(transfer | table.joined)
-    slot = np.cumsum(begins) - 1  # of a transfer: the slot before it, which may be one of the rank before, or −1
-    first = np.concatenate(([0], np.cumsum(begins)))[table.offsets]  # the first slot of each rank
+    slot = (
+        np.cumsum(begins, dtype=np.int32) - 1
+    )  # of a transfer: the slot before it, which may be one of the rank before, or −1
+    first = np.append(slot + 1, 0)[table.offsets - 1]  # the first slot of each rank
     # each slot that waits for no message joins the slot before it to one run; a message is a run of its own
     head = np.zeros(len(duration), np.bool_)
     head[first[:-1][np.diff(first) > 0]] = True
@@ -128,29 +130,30 @@ def makespan(table: Table, instance: Instance, messages: Messages, duration: Ind
         head[slot[waiting]] = True
     else:
         head[slot[messages.consumer]] = True
-    run, heads = np.cumsum(head) - 1, np.flatnonzero(head)
+    run, heads = np.cumsum(head, dtype=np.int32) - 1, np.flatnonzero(head)
     until = np.cumsum(duration)
     since = (until - duration)[heads]
     total = len(heads) + len(messages.send)
-    message = np.arange(len(heads), total)
-    node = np.full(len(table), total, np.int64)
+    message = np.arange(len(heads), total, dtype=np.int32)
+    node = np.full(len(table), total, np.int32)
     node[messages.send] = node[messages.receive] = message
     travel = _times(table, instance, messages)
     length = np.concatenate((since[1:], until[-1:], travel if channel != "eager" else np.zeros_like(travel)))
     length[: len(heads)] -= since
-    sources, delays = np.full((total, 4), total, np.int64), np.zeros((total, 4), np.int64)
+    sources, delays = np.full((total, 4), total, np.int32), np.zeros((total, 4), np.int64)
     if channel == "rendezvous-rank":
         sources[run[slot[waiting]], 0] = node[waiting - 1]
         delays[run[slot[waiting]], 0] = length[node[waiting - 1]]
     else:
-        waiting = run[slot[messages.consumer]]
-        sources[waiting, messages.backward.astype(np.int8)] = message
-        delays[waiting, messages.backward.astype(np.int8)] = length[message]
+        taker, which = run[slot[messages.consumer]], messages.backward.astype(np.int8)
+        sources[taker, which], delays[taker, which] = message, length[message]
     for row, end in enumerate((messages.send, messages.receive)):
         before = slot[end]
-        there = before >= first[table.rank[end]]
-        sources[message[there], row] = run[before[there]]
-        delays[message[there], row] = until[before[there]] - since[run[before[there]]]
+        there = np.flatnonzero(before >= first[table.rank[end]])
+        before = before[there]
+        source = run[before]
+        sources[len(heads) + there, row] = source
+        delays[len(heads) + there, row] = until[before] - since[source]
     if channel == "eager":  # its message is there once it has travelled
         delays[len(heads) :, 0] += travel
     later, end, earlier = _queues(table, messages, np.flatnonzero(transfer), node, channel)

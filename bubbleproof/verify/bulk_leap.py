@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     Index = NDArray[np.int64]
 
-__all__ = ["SNAPSHOTS", "leap", "strict"]
+__all__ = ["Steady", "strict"]
 
-SNAPSHOTS = 193
-"""Rounds that are looked at for a period: three times the longest one, and one."""
+_LONGEST = 64
+"""Rounds of the longest period that is looked for."""
 
 _PIECE = 1 << 18
 """Runs that are checked together."""
@@ -44,39 +44,56 @@ def strict(runs: Runs) -> tuple[Runs, int] | None:
     return runs._replace(durations=runs.durations * factor + 1, delays=runs.delays * factor + 1), factor
 
 
-def leap(
-    runs: Runs, starts: Index, lanes: Index, positions: Sequence[Index], clocks: Sequence[Index]
-) -> tuple[Index, Index] | None:
-    """Go on from a steady state as far as it lasts, and enter the starts of all runs until there.
+class Steady:
+    """Watches the rounds of some lanes for a steady state.
 
     Parameters
     ----------
     runs
         With times that grow along every edge.
-    positions, clocks
-        Of the lanes, after each of the last rounds.
-
-    Returns
-    -------
-    tuple or None
-        By how many runs and by how much time each lane has advanced; None if there is no steady state.
+    starts
+        Where the starts are entered.
+    lanes
+        Those that have not ended.
     """
-    here, clock = positions[-1], clocks[-1]
-    for rounds in range(1, (len(positions) - 1) // 3 + 1):
-        step = here - positions[-1 - rounds]
-        if not np.array_equal(step, positions[-1 - rounds] - positions[-1 - 2 * rounds]):
-            continue
-        moving = step > 0
-        lasts = (clock - clocks[-1 - rounds])[moving]
-        if len(lasts) and (lasts == lasts[0]).all():
+
+    def __init__(self, runs: Runs, starts: Index, lanes: Index) -> None:
+        self._runs, self._starts, self._ends = runs, starts, runs.offsets[1:][lanes]
+        self._positions: list[Index] = []
+        self._clocks: list[Index] = []
+
+    def leapt(self, here: Index, clock: Index) -> bool:
+        """After a round: go on as far as a steady state lasts, in place; whether there is one."""
+        self._positions.append(here.copy())
+        self._clocks.append(clock.copy())
+        if len(self._positions) <= 3 * _LONGEST:
+            return False
+        found = self._leap()
+        if found is None:
+            del self._positions[:_LONGEST], self._clocks[:_LONGEST]
+            return False
+        here += found[0]
+        clock += found[1]
+        return True
+
+    def _leap(self) -> tuple[Index, Index] | None:
+        """By how many runs, and by how much time, each lane advances."""
+        here, clock = self._positions[-1], self._clocks[-1]
+        for rounds in range(1, _LONGEST + 1):
+            before = self._positions[-1 - rounds]
+            step = here - before
+            if not np.array_equal(step, before - self._positions[-1 - 2 * rounds]):
+                continue
+            moving = step > 0
+            lasts = (clock - self._clocks[-1 - rounds])[moving]
+            if not len(lasts) or (lasts != lasts[0]).any():
+                continue
+            times = _periods(self._runs, here[moving], step[moving], self._ends[moving])
             time = int(lasts[0])
-            times = _periods(runs, here[moving], step[moving], runs.offsets[1:][lanes[moving]])
-            if times < 2:
+            if times < 2 or not _enter(self._runs, self._starts, here[moving], step[moving], times, time):
                 return None
-            if _enter(runs, starts, here[moving], step[moving], times, time):
-                return step * times, moving * (time * times)
-            return None
-    return None
+            return step * times, moving * (time * times)
+        return None
 
 
 def _periods(runs: Runs, here: Index, step: Index, end: Index) -> int:

@@ -5,11 +5,11 @@ Source: docs/semantics.md, execution and theorems 1 and 2; docs/large.md for run
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bubbleproof.verify.bulk_leap import SNAPSHOTS, leap, strict
+from bubbleproof.verify.bulk_leap import Steady, strict
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,7 +31,7 @@ class Runs(NamedTuple):
     Parameters
     ----------
     sources
-        int64, shape (n, k): the run that is waited for; n where nothing is.
+        Integers, shape (n, k): the run that is waited for; n where nothing is.
     delays
         int64, shape (n, k): from the start of that run until what is waited for is there.
     durations
@@ -40,7 +40,7 @@ class Runs(NamedTuple):
         int64: lane r has the runs ``offsets[r]:offsets[r + 1]``.
     """
 
-    sources: NDArray[np.int64]
+    sources: NDArray[np.signedinteger[Any]]
     delays: NDArray[np.int64]
     durations: NDArray[np.int64]
     offsets: NDArray[np.int64]
@@ -85,42 +85,33 @@ def _rounds(
     sources, delays, durations, ends = runs.sources, runs.delays, runs.durations, runs.offsets[1:]
     lanes = np.flatnonzero(current < ends)
     while len(lanes) >= _WORTH_A_ROUND:
-        here, clock, end, done = current[lanes], free[lanes], ends[lanes], 0
-        positions: list[NDArray[np.int64]] = []
-        clocks: list[NDArray[np.int64]] = []
-        for number in range(_BATCH):
-            if leaps and number < SNAPSHOTS:
-                positions.append(here.copy())
-                clocks.append(clock.copy())
-                if len(positions) == SNAPSHOTS and (leapt := leap(runs, starts, lanes, positions, clocks)):
-                    here += leapt[0]
-                    clock += leapt[1]
-                    done += int(leapt[0].sum())
-                    break
-            since = starts.take(sources.take(here, axis=0))
-            ready = (since.min(axis=1) >= 0).nonzero()[0]
-            if not len(ready):
-                return True
-            now = here.take(ready)
-            start = (since.take(ready, axis=0) + delays.take(now, axis=0)).max(axis=1)
-            np.maximum(start, clock.take(ready), out=start)
-            starts[now] = start
-            clock[ready] = start + durations.take(now)
-            now += 1
-            here[ready] = now
-            done += len(ready)
-            if (now == end[ready]).any():
-                current[lanes], free[lanes] = here, clock
-                left = here < end
-                lanes, here, clock, end = lanes[left], here[left], clock[left], end[left]
-                positions, clocks = [], []
-                if not len(lanes):
+        here, clock, end = current[lanes], free[lanes], ends[lanes]
+        steady = Steady(runs, starts, lanes) if leaps else None
+        ended = False
+        while not ended:
+            done = 0
+            for _ in range(_BATCH):
+                since = starts.take(sources.take(here, axis=0))
+                ready = (since.min(axis=1) >= 0).nonzero()[0]
+                if not len(ready):
                     return True
+                now = here.take(ready)
+                start = (since.take(ready, axis=0) + delays.take(now, axis=0)).max(axis=1)
+                np.maximum(start, clock.take(ready), out=start)
+                starts[now] = start
+                clock[ready] = start + durations.take(now)
+                now += 1
+                here[ready] = now
+                done += len(ready)
+                ended = bool((now == end.take(ready)).any())
+                if ended or (steady is not None and (ended := steady.leapt(here, clock))):
+                    break
+            else:
+                if done < _BATCH * _WORTH_A_ROUND:
+                    current[lanes], free[lanes] = here, clock
+                    return False
         current[lanes], free[lanes] = here, clock
-        if done < (number + 1) * _WORTH_A_ROUND:
-            return False
-        left = here < end
-        lanes = lanes[left]
+        lanes = np.flatnonzero(current < ends)
     return not len(lanes)
 
 

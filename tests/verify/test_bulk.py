@@ -11,7 +11,7 @@ from bubbleproof.schedules.op import KINDS, Op, Overlap
 from bubbleproof.schedules.placement import linear
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.schedules.table import Table
-from bubbleproof.verify import Verdict, bulk, bulk_run, verify
+from bubbleproof.verify import Verdict, bulk, bulk_leap, bulk_run, verify
 from tests.strategies import instances_with_schedules
 
 MANY = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
@@ -22,7 +22,7 @@ def way(request, monkeypatch):
     """Small schedules have few lanes, so without this they would all be executed one run at a time."""
     if request.param != "one by one":
         monkeypatch.setattr(bulk_run, "_WORTH_A_ROUND", 0)
-    monkeypatch.setattr(bulk_run, "SNAPSHOTS", 7 if request.param == "leaps" else 1 << 30)
+    monkeypatch.setattr(bulk_leap, "_LONGEST", 2 if request.param == "leaps" else 1 << 30)
     return request.param
 
 

@@ -13,7 +13,7 @@ from bubbleproof.schedules.lower import lower
 from bubbleproof.schedules.op import Op
 from bubbleproof.schedules.program import CHANNELS, COLLECTIVE_KINDS, TRANSFER_KINDS, Collective, Program, Transfer
 from bubbleproof.schedules.table import Table
-from bubbleproof.verify import Verdict, bulk_channels, bulk_run, verify_program
+from bubbleproof.verify import Verdict, bulk_channels, bulk_leap, bulk_run, verify_program
 from bubbleproof.verify.bulk_program import WITHOUT_ADVICE, prove_program, verify_program_table
 from bubbleproof.verify.exchange import Setting
 from tests.strategies import instances_with_schedules
@@ -27,7 +27,7 @@ def way(request, monkeypatch):
     """Small programs have few lanes, so without this they would all be executed one run at a time."""
     if request.param != "one by one":
         monkeypatch.setattr(bulk_run, "_WORTH_A_ROUND", 0)
-    monkeypatch.setattr(bulk_run, "SNAPSHOTS", 7 if request.param == "leaps" else 1 << 30)
+    monkeypatch.setattr(bulk_leap, "_LONGEST", 2 if request.param == "leaps" else 1 << 30)
     return request.param
 
 
