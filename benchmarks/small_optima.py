@@ -62,8 +62,8 @@ def main() -> int:
         head = (
             "# Small instances with a known optimum\n\n"
             f"`uv run python -m benchmarks.small_optima`, {chosen.time_limit:g} s per row, 2 cores shared with other "
-            f"work. {len(lines) - 2} rows, {missed} missed. {LEFT_OUT} is left out: it has ops that occupy all ranks at "
-            "once, which no schedule of this language has.\n\n"
+            f"work. {len(lines) - 2} rows, {missed} missed. {LEFT_OUT} is left out: it has ops that occupy all ranks "
+            "at once, which no schedule of this language has.\n\n"
         )
         TABLE.write_text(head + "\n".join(lines) + "\n")
     return 1 if missed else 0
