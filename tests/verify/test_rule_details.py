@@ -1,0 +1,188 @@
+"""What the rules say in their words and leave to others: details that mutation testing found no other test to hold."""
+
+import pytest
+
+from bubbleproof.schedules.placement import custom, loop
+from bubbleproof.schedules.program import Program
+from bubbleproof.schedules.schedule import Schedule
+from bubbleproof.verify import Verdict, verify, verify_program
+from tests.verify.model import pipeline
+
+FUSED = {"F": 1, "B": 2}
+ONE = ["0F0 0SEND_F0 0RECV_B0 0BW0", "1RECV_F0 1F0 1BW0 1SEND_B0"]
+
+
+def judge(rows, m=1, placement=None, **options):
+    return verify_program(Program.parse(rows), pipeline(len(rows), m, placement, **FUSED), **options)
+
+
+def message(report, rule):
+    (found,) = [violation for violation in report.violations if violation.rule == rule]
+    return found.message
+
+
+def test_a_missing_message_is_called_an_output_or_a_gradient():
+    assert "the output of microbatch 0 from stage 0 to stage 1" in message(judge(["0F0 0RECV_B0 0BW0", ONE[1]]), "V501")
+    assert "the gradient of microbatch 0 from stage 1 to stage 0" in message(
+        judge([ONE[0], "1RECV_F0 1F0 1BW0"]), "V501"
+    )
+
+
+def test_copies_are_called_sent_or_received_and_four_places_are_listed():
+    four = judge(["0F0 0SEND_F0 0SEND_F0 0SEND_F0 0SEND_F0 0RECV_B0 0BW0", ONE[1]], channel="eager")
+    assert message(four, "V503") == (
+        "the output of microbatch 0 from stage 0 to stage 1 is sent 4 times: 0SEND_F0 at positions 1, 2, 3, 4 of rank 0"
+    )
+    five = judge(["0F0 0SEND_F0 0SEND_F0 0SEND_F0 0SEND_F0 0SEND_F0 0RECV_B0 0BW0", ONE[1]], channel="eager")
+    assert "sent 5 times: 0SEND_F0 at positions 1, 2, 3, 4, … of rank 0" in message(five, "V503")
+    receive = judge([ONE[0], "1RECV_F0 1RECV_F0 1F0 1BW0 1SEND_B0"])
+    assert message(receive, "V503") == (
+        "the output of microbatch 0 from stage 0 to stage 1 is received 2 times: 1RECV_F0 at positions 0, 1 of rank 1"
+    )
+
+
+def test_a_transfer_inside_a_rank_sends_to_or_receives_from_a_stage():
+    placement = custom([0, 0])
+    rows = ["0F0 {} 1F0 1BW0 0BW0"]
+    sends = judge([rows[0].format("0SEND_F0")], placement=placement)
+    assert "stage 0 sends to stage 1, which is on the same rank 0" in message(sends, "V506")
+    receives = judge([rows[0].format("1RECV_F0")], placement=placement)
+    assert "stage 1 receives from stage 0, which is on the same rank 0" in message(receives, "V506")
+
+
+@pytest.mark.parametrize(
+    ("rows", "missing"),
+    [(["0SEND_F0 0RECV_B0 0BW0", ONE[1]], "0F0"), ([ONE[0], "1RECV_F0 1BW0 1SEND_B0"], "1F0")],
+    ids=["producer", "consumer"],
+)
+def test_a_transfer_whose_op_is_missing_stands_neither_before_nor_behind_it(rows, missing):
+    report = judge(rows)
+    assert dict(report.counts) == {"V101": 1}
+    assert report.violations[0].op == missing
+
+
+CROSSED = [
+    "0F0 0SEND_F0 0F1 0SEND_F1 0F2 0SEND_F2 0RECV_B0 0BW0 0RECV_B1 0BW1 0RECV_B2 0BW2",
+    "{} 1F0 1F1 1F2 1BW0 1SEND_B0 1BW1 1SEND_B1 1BW2 1SEND_B2",
+]
+
+
+def test_the_number_of_crossed_messages_beyond_the_first_is_said():
+    two = judge([CROSSED[0], CROSSED[1].format("1RECV_F1 1RECV_F0 1RECV_F2")], 3, channel="eager")
+    three = judge([CROSSED[0], CROSSED[1].format("1RECV_F1 1RECV_F2 1RECV_F0")], 3, channel="eager")
+    assert message(two, "V510").endswith("; 1 more meets another than its own")
+    assert message(three, "V510").endswith("; 2 more meet another than its own")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "words"),
+    [
+        ([(1,), (2,), (3,), (4,)], [(2,), (3,), (4,), (5,)], "messages of different shapes are exchanged"),
+        ([(1,), (2,), (3,), (2,)], [(2,), (3,), (2,), (5,)], "silent wrong data, all shapes are equal"),
+        ([None, (2,), (3,), None], [(2,), (3,), None, (5,)], "silent wrong data if shapes are equal"),
+    ],
+)
+def test_what_crossed_messages_do_depends_on_all_their_shapes(inputs, outputs, words):
+    """Two ranks with two stages each: the outputs of stages 0 and 2 travel on one lane, and are received crossed."""
+    rows = [
+        "0F0 0SEND_F0 2RECV_F0 2F0 2SEND_F0 2RECV_B0 2BW0 2SEND_B0 0RECV_B0 0BW0",
+        "3RECV_F0 1RECV_F0 1F0 1SEND_F0 3F0 3BW0 3SEND_B0 1RECV_B0 1BW0 1SEND_B0",
+    ]
+    report = judge(rows, placement=loop(2, 2), channel="eager", inputs=inputs, outputs=outputs)
+    assert message(report, "V510").startswith(words)
+
+
+def test_one_known_pair_of_shapes_does_not_speak_for_the_others():
+    """Three messages in a circle; the tensors of two stages are alike, that of the third is not."""
+    rows = [
+        "0F0 0SEND_F0 2RECV_F0 2F0 2SEND_F0 4RECV_F0 4F0 4SEND_F0 "
+        "4RECV_B0 4BW0 4SEND_B0 2RECV_B0 2BW0 2SEND_B0 0RECV_B0 0BW0",
+        "3RECV_F0 5RECV_F0 1RECV_F0 1F0 1SEND_F0 3F0 3SEND_F0 5F0 5BW0 "
+        "5SEND_B0 3RECV_B0 3BW0 3SEND_B0 1RECV_B0 1BW0 1SEND_B0",
+    ]
+    shapes = {"alike": (2,), "other": (3,)}
+    made = [shapes["alike"], (9,), shapes["alike"], (9,), shapes["other"], (9,)]
+    taken = [(1,), made[0], made[1], made[2], made[3], made[4]]
+    options = {"placement": loop(2, 3), "channel": "eager"}
+    assert message(judge(rows, inputs=taken, outputs=made, **options), "V510").startswith("messages of different")
+    made[4] = taken[5] = None
+    assert message(judge(rows, inputs=taken, outputs=made, **options), "V510").startswith("silent wrong data if")
+
+
+def test_a_circle_of_three_ranks_is_told_in_its_direction():
+    rows = [
+        "0F0 0SEND_F0 3RECV_F0 3F0 3SEND_F0 3RECV_B0 3BW0 0RECV_B0 3SEND_B0 0BW0",
+        "1RECV_F0 1F0 1SEND_F0 4RECV_F0 4F0 4SEND_F0 4RECV_B0 4BW0 4SEND_B0 1RECV_B0 1BW0 1SEND_B0",
+        "2RECV_F0 2F0 2SEND_F0 5RECV_F0 5F0 5BW0 5SEND_B0 2RECV_B0 2BW0 2SEND_B0",
+    ]
+    report = judge(rows, placement=loop(3, 2), channel="rendezvous-rank")
+    assert dict(report.counts) == {"V601": 1}
+    waits = report.violations[0].witness["waits"]
+    assert [(wait["rank"], wait["waits_for_rank"]) for wait in waits] == [(0, 1), (1, 2), (2, 0)]
+
+
+def test_pictures_of_long_rows_leave_out_what_is_far_from_the_circle():
+    """Twenty microbatches one after the other; only the last is sent too late."""
+    first = " ".join(f"0F{j} 0SEND_F{j} 0RECV_B{j} 0BW{j}" for j in range(20))
+    second = " ".join(f"1RECV_F{j} 1F{j} 1BW{j} 1SEND_B{j}" for j in range(20))
+    report = judge([first.replace("0SEND_F19 0RECV_B19", "0RECV_B19 0SEND_F19"), second], 20)
+    picture = report.violations[0].witness["picture"]
+    assert "…" in picture
+    assert "0F0" not in picture
+
+
+def test_pictures_of_long_deadlocks_of_ops_leave_out_what_is_far():
+    first = " ".join(f"0F{j} 0BW{j}" for j in range(20))
+    second = " ".join(f"1F{j} 1BW{j}" for j in range(18)) + " 1F19 1BW19 1F18 1BW18"
+    report = verify(Schedule.parse([first, second]), pipeline(2, 20, **FUSED))
+    (violation,) = report.violations
+    assert violation.rule == "V202"
+    assert "…" in violation.witness["picture"]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ["0F0 0SEND_F0 0RECV_B0", ONE[1]],
+        [ONE[0], "1RECV_F0 1BW0 1F0 1SEND_B0"],
+        ["0F0 0RECV_B0 0SEND_F0 0BW0", ONE[1]],
+    ],
+    ids=["incomplete", "against its own order", "stuck"],
+)
+def test_no_advice_on_time_is_given_where_nothing_runs_to_its_end(rows):
+    report = judge(rows)
+    assert report.verdict is Verdict.VIOLATED
+    assert report.advice == ()
+    assert "Time lost in queues was not judged: the program does not run to its end." in report.assumptions
+
+
+def test_no_advice_on_time_is_given_where_the_ops_deadlock():
+    rows = [
+        "0F0 0SEND_F0 0RECV_B0 0BW0 0F1 0SEND_F1 0RECV_B1 0BW1",
+        "1RECV_F1 1F1 1BW1 1SEND_B1 1RECV_F0 1F0 1BW0 1SEND_B0",
+    ]
+    report = judge(rows, 2)
+    assert "V202" in report.counts
+    assert "Time lost in queues was not judged: the program does not run to its end." in report.assumptions
+
+
+def test_where_transfers_are_left_to_the_runtime_a_deadlock_of_ops_says_nothing_about_channels():
+    report = judge(["0F0 0BW0 0F1 0BW1", "1F1 1BW1 1F0 1BW0"], 2, transfers=False)
+    assert dict(report.counts) == {"V202": 1}
+    assert not any("whatever the channel" in sentence for sentence in report.assumptions)
+
+
+def test_half_a_backward_where_none_can_be_split_is_not_also_missing():
+    for half in ("B", "W"):
+        report = verify(Schedule.parse([f"0F0 0{half}0"]), pipeline(1, 1, **FUSED))
+        assert dict(report.counts) == {"V106": 1}
+
+
+def test_four_places_of_a_copied_op_are_listed():
+    def said(copies):
+        rows = [" ".join(["0F0"] * copies + ["0BW0"])]
+        return message(verify(Schedule.parse(rows), pipeline(1, 1, **FUSED)), "V102")
+
+    assert said(4).endswith("position 3 of rank 0")
+    assert said(6).endswith("position 3 of rank 0 and 2 more")
+    assert said(5).endswith("position 3 of rank 0 and 1 more")
