@@ -186,3 +186,81 @@ def test_four_places_of_a_copied_op_are_listed():
     assert said(4).endswith("position 3 of rank 0")
     assert said(6).endswith("position 3 of rank 0 and 2 more")
     assert said(5).endswith("position 3 of rank 0 and 1 more")
+
+
+OTHER = "Only the number of ranks was checked; in orders for other ranks nothing means anything."
+
+
+def test_of_orders_for_other_ranks_nothing_else_is_judged_or_said():
+    instance = pipeline(2, 1, memory={"cap": 9}, **FUSED)
+    claims = {"makespan": 7, "span": 7, "peak": [7]}
+    report = verify(Schedule.parse(["0BW0 0F0"]), instance, timeline=[[5, 0]], claims=claims)
+    assert dict(report.counts) == {"V100": 1}
+    assert report.rules == ("V100",)
+    assert [sentence for sentence in report.assumptions if "judged" in sentence or "claimed" in sentence] == []
+    assert OTHER in report.assumptions
+
+
+@pytest.mark.parametrize("target", [None, "torch"])
+def test_of_rows_for_other_ranks_nothing_else_is_judged_or_said(target):
+    rows = ["0F1 0F0 0BW0 0REDUCE_GRAD 0BW1"]
+    report = verify_program(Program.parse(rows), pipeline(2, 2, **FUSED), target=target, fused_stages=[0])
+    assert dict(report.counts) == {"V100": 1}
+    assert report.rules == ("V100",)
+    assert OTHER in report.assumptions
+    assert not any("REDUCE_GRAD" in sentence or "single runtime" in sentence for sentence in report.assumptions)
+
+
+def test_two_slots_at_one_time_are_named_at_the_beginning_of_a_rank_too():
+    report = verify(Schedule.parse(["0F0 0BW0"]), pipeline(1, 1, **FUSED), timeline=[[0, 0]])
+    (violation,) = report.violations
+    assert (violation.rule, violation.rank, violation.position) == ("V402", 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("claims", "judged"),
+    [
+        (None, False),
+        ({"value": 3}, False),
+        ({"makespan": 3}, True),
+        ({"span": 3}, True),
+        ({"peak": [1]}, True),
+        ({"makespan": 3, "span": 3, "peak": [1]}, True),
+    ],
+    ids=str,
+)
+def test_it_is_said_exactly_if_no_figure_is_claimed(claims, judged):
+    report = verify(Schedule.parse(["0F0 0BW0"]), pipeline(1, 1, **FUSED), claims=claims)
+    assert report.verdict is Verdict.PROVED
+    assert ("V405" in report.rules) == judged
+    assert ("No makespan, span or peak is claimed." in report.assumptions) == (not judged)
+
+
+def test_unlike_groups_are_told_once_for_each_pair_of_ranks():
+    rows = [
+        "0F0 0F1 0SEND_F0 0SEND_F1 0F2 0F3 0SEND_F2 0SEND_F3 0RECV_B0 0BW0 0RECV_B1 0BW1 0RECV_B2 0BW2 0RECV_B3 0BW3",
+        "1RECV_F0 1F0 1RECV_F1 1F1 1RECV_F2 1F2 1RECV_F3 1F3 1BW0 1BW1 1SEND_B0 1SEND_B1 1BW2 1BW3 1SEND_B2 1SEND_B3",
+    ]
+    report = judge(rows, 4, channel="batched")
+    assert [(advice.rule, advice.op) for advice in report.advice if advice.rule == "A902"] == [
+        ("A902", "0SEND_F1"),
+        ("A902", "1SEND_B1"),
+    ]
+
+
+def test_what_is_not_an_addition_to_the_gradients_may_follow_their_reduction():
+    report = verify_program(Program.parse(["0F0 0BW0 0REDUCE_GRAD 0F1"]), pipeline(1, 2, **FUSED))
+    assert dict(report.counts) == {"V101": 1}
+    nothing = verify_program(Program.parse(["0F0 0REDUCE_GRAD"]), pipeline(1, 1, **FUSED))
+    assert dict(nothing.counts) == {"V101": 1}
+
+
+def test_four_places_of_a_reduction_are_listed():
+    report = verify_program(Program.parse(["0F0 0BW0" + " 0REDUCE_GRAD" * 6]), pipeline(1, 1, **FUSED))
+    assert message(report, "V702") == "stage 0 is reduced 6 times, at positions 2, 3, 4, 5 of rank 0"
+
+
+def test_figures_of_starts_that_are_no_timeline_are_not_judged():
+    claims = {"makespan": 8, "span": 8}
+    report = verify(Schedule.parse(["0F0 0BW0"]), pipeline(1, 1, **FUSED), timeline=[[0]], claims=claims)
+    assert dict(report.counts) == {"V401": 1}

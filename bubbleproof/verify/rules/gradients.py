@@ -12,7 +12,7 @@ from bubbleproof.schedules.program import Collective
 from bubbleproof.verify.case import Case
 from bubbleproof.verify.exchange import ProgramCase
 from bubbleproof.verify.report import Violation
-from bubbleproof.verify.rules.rule import Rule, rule
+from bubbleproof.verify.rules.rule import Rule, other_ranks, rule
 
 __all__ = ["ADVICE", "RULES", "TARGET_RULES"]
 
@@ -114,7 +114,7 @@ def collective_elsewhere(case: ProgramCase) -> Iterator[Violation]:
 
 
 def _idle_target(case: Case) -> str:
-    return "" if case.target == "torch" and case.same_ranks else "Rules of a single runtime were not asked for."
+    return other_ranks(case) if case.target == "torch" else "Rules of a single runtime were not asked for."
 
 
 @rule(
