@@ -25,8 +25,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-SCHEDULES = ("test_rules.py", "test_report.py", "test_planted_faults.py")
-PROGRAMS = ("test_program_rules.py", "test_corpus.py", "test_planted_comm_faults.py")
+SCHEDULES = ("test_rules.py", "test_report.py", "test_rule_details.py", "test_planted_faults.py")
+PROGRAMS = ("test_program_rules.py", "test_rule_details.py", "test_corpus.py", "test_planted_comm_faults.py")
 TESTS = {
     "completeness.py": SCHEDULES,
     "memory.py": SCHEDULES,
@@ -37,7 +37,7 @@ TESTS = {
     "gradients.py": PROGRAMS,
     "buffers.py": PROGRAMS,
 }
-"""Which of the tests in tests/verify are run for the mutants of a file; all six for any other file."""
+"""Which of the tests in tests/verify are run for the mutants of a file; all of them for any other file."""
 
 SECONDS = 400
 """A mutant that takes longer is killed: it loops."""
@@ -228,10 +228,18 @@ def _install(path: Path, code: Any) -> None:
     importlib.machinery.SourceFileLoader.get_code = get_code  # type: ignore[method-assign]
 
 
+def _results(log: Path | None) -> dict[tuple[str, int, str], str]:
+    if log is None or not log.exists():
+        return {}
+    lines = map(json.loads, log.read_text(encoding="utf-8").splitlines())
+    return {(line["file"], line["line"], line["mutant"]): line["result"] for line in lines}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--log", type=Path, help="append one JSON line for each mutant; those in it are not run again")
+    parser.add_argument("--again", type=Path, help="run only the mutants that survived according to this log")
     parser.add_argument("--list", action="store_true", help="only list the mutants")
     parser.add_argument("--tests", nargs="*", help="run these tests instead")
     arguments = parser.parse_args()
@@ -243,10 +251,8 @@ def main() -> int:
         importlib.import_module(f"bubbleproof.schedules.{name}")
     if "bubbleproof.verify" in sys.modules:
         raise SystemExit("the judge is imported before it is mutated")
-    known = {}
-    if arguments.log and arguments.log.exists():
-        lines = map(json.loads, arguments.log.read_text(encoding="utf-8").splitlines())
-        known = {(line["file"], line["line"], line["mutant"]): line["result"] for line in lines}
+    known = _results(arguments.log)
+    again = {key for key, result in _results(arguments.again).items() if result == "survived"}
     killed = total = 0
     for path in arguments.files:
         names = TESTS.get(path.name, SCHEDULES + PROGRAMS)
@@ -258,6 +264,8 @@ def main() -> int:
         for line, description, code in all_mutants(path):
             if arguments.list:
                 print(f"{path}:{line}: {description}")
+                continue
+            if arguments.again and (str(path), line, description) not in again:
                 continue
             began = time.perf_counter()
             result = known.get((str(path), line, description)) or tried(path, code, tests)

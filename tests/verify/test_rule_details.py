@@ -264,3 +264,24 @@ def test_figures_of_starts_that_are_no_timeline_are_not_judged():
     claims = {"makespan": 8, "span": 8}
     report = verify(Schedule.parse(["0F0 0BW0"]), pipeline(1, 1, **FUSED), timeline=[[0]], claims=claims)
     assert dict(report.counts) == {"V401": 1}
+
+
+@pytest.mark.parametrize("peak", [5, None, "12", {"0": 2}])
+def test_a_claimed_peak_that_is_no_list_is_false(peak):
+    report = verify(Schedule.parse(["0F0 0BW0"]), pipeline(1, 1, **FUSED), claims={"peak": peak})
+    assert dict(report.counts) == {"V405": 1}
+
+
+def test_each_forward_of_the_last_stage_behind_a_later_one_is_named():
+    report = judge(["0F2 0F0 0F1 0BW0 0BW1 0BW2"], 3, target="torch", scale_grads=False)
+    assert dict(report.counts) == {"V705": 2}
+    assert [violation.witness["after"] for violation in report.violations] == ["0F2", "0F2"]
+    twice = judge(["0F0 0F0 0F1 0BW0 0BW1"], 2, target="torch", scale_grads=False)
+    assert dict(twice.counts) == {"V102": 1}
+
+
+def test_a_stage_that_is_only_reduced_is_not_taken_to_be_sharded():
+    row = "0UNSHARD 0F0 1F0 1BW0 1REDUCE_GRAD 0BW0 0RESHARD 0REDUCE_GRAD"
+    report = judge([row], placement=custom([0, 0]))
+    assert report.verdict is Verdict.PROVED
+    assert report.advice == ()
