@@ -285,3 +285,31 @@ def test_a_stage_that_is_only_reduced_is_not_taken_to_be_sharded():
     report = judge([row], placement=custom([0, 0]))
     assert report.verdict is Verdict.PROVED
     assert report.advice == ()
+
+
+def advice(row, m):
+    report = verify_program(Program.parse([row]), pipeline(1, m, **FUSED))
+    assert report.verdict is Verdict.PROVED
+    return [(found.op, found.message.partition(": ")[2] or found.message) for found in report.advice]
+
+
+def test_each_stretch_in_which_a_stage_is_used_while_sharded_is_advised_once():
+    row = "0F0 0F1 0UNSHARD 0F2 0RESHARD 0BW0 0BW1 0UNSHARD 0RESHARD 0BW2"
+    assert [op for op, _ in advice(row, 3)] == ["0F0", "0BW0", "0BW2"]
+
+
+def test_gathering_twice_and_freeing_twice_are_told_apart():
+    row = "0UNSHARD 0UNSHARD 0F0 0BW0 0RESHARD 0RESHARD"
+    assert advice(row, 1) == [("0UNSHARD", "stage 0 is gathered already"), ("0RESHARD", "stage 0 is not gathered")]
+
+
+def test_buffers_are_judged_only_with_transfers_and_a_cap_and_on_ranks_that_run_what_they_should():
+    capped = pipeline(2, 1, memory={"cap": 1}, **FUSED)
+    sizes = {"message_memory": [5, 5]}
+    left = verify_program(Program.parse(["0F0 0BW0", "1F0 1BW0"]), capped, transfers=False, **sizes)
+    assert left.verdict is Verdict.PROVED
+    assert "V801" not in left.rules
+    assert "V801" not in judge(ONE, **sizes).rules
+    assert set(verify_program(Program.parse(ONE), capped, **sizes).counts) == {"V801"}
+    broken = verify_program(Program.parse(["0F0 0SEND_F0 0RECV_B0", "1RECV_F0 1F0 1SEND_B0"]), capped, **sizes)
+    assert dict(broken.counts) == {"V101": 2}
