@@ -106,7 +106,7 @@ def convert(raw: Any, kind: type[T], where: str) -> T:
     try:
         return msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
-        raise FormatError(f"{where}: {_sentence(str(error), raw)}") from error
+        raise FormatError(f"{where}: {_one_line(_sentence(str(error), raw))}") from error
     except UnicodeEncodeError as error:  # JSON can spell half a character, which the type checker cannot compare
         raise FormatError(f"{where}: {error.object[:40]!r} holds half a character (a lone surrogate)") from error
 
@@ -132,6 +132,12 @@ def _struct_in(kind: Any) -> Any:
     """The structure in a field's type, also behind ``… | None``."""
     options = get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
     return next((o for o in options if isinstance(o, type) and issubclass(o, msgspec.Struct)), None)
+
+
+def _one_line(text: str, width: int = 400) -> str:
+    """A text that may quote a file, without control characters and not too long."""
+    shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text[:width])
+    return shown if len(text) <= width else f"{shown}…"
 
 
 _MISSING = re.compile(r"Object missing required field `(.+?)`")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bubbleproof.schedules.costs import Costs, Memory
 from bubbleproof.schedules.errors import BubbleproofError
-from bubbleproof.schedules.formats import schedule_json
+from bubbleproof.schedules.formats import pattern_json, schedule_json
 from bubbleproof.schedules.formats.schedule_json import Document
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.schedules.placement import linear
@@ -115,3 +115,17 @@ def test_whatever_the_text_only_our_errors_leave_the_reader(text, at, skipped, p
 def test_half_a_character_in_a_word_is_an_error_of_the_user():
     with pytest.raises(BubbleproofError, match=r"^f: '\\ud800' holds half a character"):
         schedule_json.loads(GOOD.replace('"linear"', r'"\ud800"'), "f")
+
+
+def test_a_strange_key_deep_inside_a_list_does_not_break_the_line_of_the_error():
+    text = (
+        '{"format":"bubbleproof-pattern/1","instance":{"format":"","microbatches":1,"cost":{"F":1,"B":1},'
+        '"placement":{"kind":"linear"}},"steps":[1],"bases":[1],"least":1,"rows":[[{"repeat":"up",'
+        '"slots":[],"a\\r\\nb%s":1}]]}'
+    )
+    for key in ("", "k" * 100_000):
+        with pytest.raises(BubbleproofError) as caught:
+            pattern_json.loads(text % key, "f")
+        assert "unknown field `a\\r\\nb" in str(caught.value)
+        assert str(caught.value).isprintable()
+        assert len(str(caught.value)) < 500
