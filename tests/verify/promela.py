@@ -168,7 +168,7 @@ def check(model: str, folder: Path) -> str:
     """What SPIN finds first: ok, hang, wrong or crash."""
 
     def run(*command: str) -> str:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900, check=False)
         return done.stdout + done.stderr
 
     (folder / "model.pml").write_text(model)
