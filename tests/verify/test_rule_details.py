@@ -204,7 +204,8 @@ def test_of_orders_for_other_ranks_nothing_else_is_judged_or_said():
 @pytest.mark.parametrize("target", [None, "torch"])
 def test_of_rows_for_other_ranks_nothing_else_is_judged_or_said(target):
     rows = ["0F1 0F0 0BW0 0REDUCE_GRAD 0BW1"]
-    report = verify_program(Program.parse(rows), pipeline(2, 2, **FUSED), target=target, fused_stages=[0])
+    shapes = {"inputs": [(1,), (1,)], "outputs": [(2,), (2,)], "message_memory": [1, 1]}
+    report = verify_program(Program.parse(rows), pipeline(2, 2, **FUSED), target=target, fused_stages=[0], **shapes)
     assert dict(report.counts) == {"V100": 1}
     assert report.rules == ("V100",)
     assert OTHER in report.assumptions
@@ -313,3 +314,27 @@ def test_buffers_are_judged_only_with_transfers_and_a_cap_and_on_ranks_that_run_
     assert set(verify_program(Program.parse(ONE), capped, **sizes).counts) == {"V801"}
     broken = verify_program(Program.parse(["0F0 0SEND_F0 0RECV_B0", "1RECV_F0 1F0 1SEND_B0"]), capped, **sizes)
     assert dict(broken.counts) == {"V101": 2}
+
+
+def test_the_first_level_over_a_cap_and_the_peak_with_buffers_are_both_said():
+    rows = [
+        "0F0 0SEND_F0 0F1 0SEND_F1 0F2 0SEND_F2 0RECV_B0 0BW0 0RECV_B1 0BW1 0RECV_B2 0BW2",
+        "1RECV_F0 1RECV_F1 1RECV_F2 1F0 1F1 1F2 1BW0 1SEND_B0 1BW1 1SEND_B1 1BW2 1SEND_B2",
+    ]
+    instance = pipeline(2, 3, memory={"cap": [100, 8]}, **FUSED)
+    report = verify_program(Program.parse(rows), instance, channel="eager", message_memory=[5, 5])
+    (violation,) = report.violations
+    assert (violation.rule, violation.rank, violation.position, violation.op) == ("V801", 1, 1, "1RECV_F1")
+    assert violation.witness == {"level": 10, "peak": 15, "cap": 8}
+
+
+def test_shapes_are_judged_only_if_those_of_both_ends_are_given():
+    for given in ({"inputs": [(1,), (2,)]}, {"outputs": [(1,), (2,)]}):
+        report = judge(ONE, **given)
+        assert "V802" not in report.rules
+        assert "Shapes were not given, so their agreement was not judged." in report.assumptions
+
+
+@pytest.mark.parametrize(("made", "taken"), [(None, (2,)), ((2,), None), (None, None)], ids=str)
+def test_a_shape_that_is_not_known_agrees_with_every_other(made, taken):
+    assert judge(ONE, inputs=[(1,), taken], outputs=[made, (3,)]).verdict is Verdict.PROVED
