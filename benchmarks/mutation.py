@@ -252,7 +252,8 @@ def main() -> int:
     if "bubbleproof.verify" in sys.modules:
         raise SystemExit("the judge is imported before it is mutated")
     known = _results(arguments.log)
-    again = {key for key, result in _results(arguments.again).items() if result == "survived"}
+    # by their text alone: lines move when tests have led to a change of the file
+    again = {(file, text) for (file, _, text), result in _results(arguments.again).items() if result == "survived"}
     killed = total = 0
     for path in arguments.files:
         names = TESTS.get(path.name, SCHEDULES + PROGRAMS)
@@ -265,7 +266,7 @@ def main() -> int:
             if arguments.list:
                 print(f"{path}:{line}: {description}")
                 continue
-            if arguments.again and (str(path), line, description) not in again:
+            if arguments.again and (str(path), description) not in again:
                 continue
             began = time.perf_counter()
             result = known.get((str(path), line, description)) or tried(path, code, tests)
