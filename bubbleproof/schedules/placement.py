@@ -16,12 +16,12 @@ from bubbleproof.schedules.errors import InstanceError
 
 __all__ = ["MAX_STAGES", "Placement", "PlacementKind", "bidirectional", "custom", "linear", "loop", "vee", "wave"]
 
-MAX_STAGES = 1_000_000
+MAX_STAGES = 100_000
 """Largest number of stages that is accepted."""
 
 PlacementKind: TypeAlias = Literal["linear", "loop", "vee", "wave", "bidirectional", "custom"]
 
-MAX_STAGES = 1_000_000
+MAX_STAGES = 100_000
 """Largest number of stages that is accepted; with one microbatch it is the limit of an instance."""
 
 

@@ -146,7 +146,7 @@ def test_a_truncated_schedule(run, share):
         (["show", "1f1b", "--chunks", "2"], ["--chunks does not go with the family 1f1b"]),
         (["families", "zb-h3"], ["did you mean zb-h"]),
         (["families", "zb-h1", "--cost", "F=1,BW=2"], ["zb-h1"]),
-        (["families", "1f1b", "--ranks", "2000000"], ["beyond the limit of 1000000 stages"]),
+        (["families", "1f1b", "--ranks", "2000000"], ["beyond the limit of 100000 stages"]),
         (["families", "1f1b", "--instance", "good.toml", "--ranks", "2"], ["--ranks does not go with --instance"]),
         (["compare", "good.toml", "--families", "1f1c"], ["did you mean 1f1b?"]),
         (["export", "good.json", "--to", "pdf"], ["invalid choice: 'pdf'"]),

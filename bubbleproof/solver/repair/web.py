@@ -232,6 +232,8 @@ def _hitting(
         return _spare_copies(web)
     from ortools.sat.python import cp_model
 
+    from bubbleproof.solver.cpsat.interrupt import solve_interruptibly
+
     model = cp_model.CpModel()
     moved = [model.new_bool_var("") for _ in range(web.literals)]
     for clause in clauses:
@@ -248,7 +250,7 @@ def _hitting(
     solver.parameters.num_workers = 1
     solver.parameters.linearization_level = 2
     solver.parameters.max_time_in_seconds = max(0.1, seconds)
-    status = solver.solve(model)
+    status = solve_interruptibly(solver, model)
     if status == cp_model.OPTIMAL or (size is not None and status == cp_model.FEASIBLE):
         return frozenset(literal for literal, variable in enumerate(moved) if solver.boolean_value(variable))
     return None

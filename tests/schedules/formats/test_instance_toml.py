@@ -105,7 +105,7 @@ def test_the_routes_of_the_microbatches_are_a_word_or_a_list(given, routes):
         ("= 3", "= 0", "microbatches = 0: expected an integer ≥ 1"),
         ("= 3", "= 700000", "microbatches × stages = 700000 × 2 = 1400000 is beyond the limit of 1000000"),
         ("ranks = 2", "ranks = 0", "placement.ranks = 0: expected an integer ≥ 1"),
-        ("ranks = 2", "ranks = 1000000000", "beyond the limit of 1000000 stages"),
+        ("ranks = 2", "ranks = 1000000000", "beyond the limit of 100000 stages"),
         ("ranks = 2", "ranks = 2\nchunks = 3", 'placement.chunks = 3, but placement.kind = "linear" has 1'),
         ('"linear"', '"liner"', "placement.kind = liner: none of linear, loop, vee, wave, bidirectional, custom"),
         ('"linear"', '"loop"', "placement.chunks is missing"),
