@@ -326,7 +326,8 @@ def _judge_program(subject: Any, chance: random.Random) -> str:
 
 def _judge_pattern(subject: Any, chance: random.Random) -> str:
     pattern, base = subject
-    if base.stages * pattern.microbatches(pattern.least) > LARGE:  # the schedule asked for below, not the file, would be large
+    # the schedule asked for below would be large, not the file
+    if base.stages * pattern.microbatches(pattern.least) > LARGE:
         return "large"
     try:
         instance, schedule = pattern.instance(base, pattern.least), pattern.schedule(pattern.least)
