@@ -277,6 +277,9 @@ def test_v705_forwards_of_the_last_stage_out_of_order_are_wrong_for_torch_only()
     assert place(violation) == (1, 1, "1F0")
     others = Program.parse(["0F1 0F0 0BW0 0BW1", "1F0 1F1 1BW0 1BW1"]).schedule
     assert verify(others, instance, target="torch").verdict is Verdict.PROVED
+    alone, row = pipeline(1, 2, **FUSED), ["0F1 0F0 0BW0 0BW1 0REDUCE_GRAD"]
+    assert "V705" not in judge(row, instance=alone).rules
+    assert dict(judge(row, instance=alone, target="torch").counts) == {"V705": 1}
 
 
 def test_v706_a_split_backward_of_a_stage_that_cannot_split():
