@@ -62,7 +62,7 @@ def _longest_paths(compiled: Compiled) -> Matrix:
     """
     import numpy as np
 
-    ranks, n = compiled.instance.ranks, len(compiled.slots)
+    ranks, slots, n = compiled.instance.ranks, len(compiled.slots), len(compiled.duration)
     order = compiled.topological()
     heads = {compiled.first[rank]: rank for rank in range(ranks)}
     longest = np.full((ranks, ranks), _NO_PATH, dtype=np.int64)
@@ -74,7 +74,9 @@ def _longest_paths(compiled: Compiled) -> Matrix:
             row = end[node]
             for source, delay in compiled.inputs[node]:
                 np.maximum(row, end[source] + delay, out=row)
-            if node not in heads:
+            if node >= slots:
+                pass  # a message waits for its inputs only
+            elif node not in heads:
                 np.maximum(row, end[node - 1], out=row)
             elif low <= heads[node] < high:
                 row[heads[node] - low] = max(0, int(row[heads[node] - low]))

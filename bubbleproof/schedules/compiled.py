@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 from bubbleproof.schedules.errors import ScheduleError
 from bubbleproof.schedules.instance import Instance
@@ -34,16 +35,19 @@ def producers(op: Op, stages: int) -> tuple[tuple[tuple[str, ...], int], ...]:
 
 @dataclass(frozen=True)
 class Compiled:
-    """Flat lists over n nodes (slots).
+    """Flat lists over n nodes (slots) and, if messages occupy a channel, over one more node for each message.
 
     Parameters
     ----------
     first
         ``first[r]`` is the first node of rank r; ``first[p]`` is n. Nodes of a rank are consecutive, in its order.
-    rank, duration
-        Rank and duration of each node.
+    rank
+        Rank of each slot.
+    duration
+        Duration of each node; that of a message is the time for which it occupies its channel.
     inputs
-        For each node the (node, delay) pairs that must end, and travel, before it starts; order edges not included.
+        For each node the (node, delay) pairs that must end, and travel, before it starts; the order edges of ranks are
+        not included, those of channels are.
     """
 
     instance: Instance
@@ -65,14 +69,14 @@ class Compiled:
 
     @cached_property
     def _order(self) -> list[int]:
-        n = len(self.slots)
+        slots, n = len(self.slots), len(self.duration)
         missing = [len(found) for found in self.inputs]
         heads = set(self.first[:-1])
         users: list[list[int]] = [[] for _ in range(n)]
         for node, found in enumerate(self.inputs):
             for source, _ in found:
                 users[source].append(node)
-            if node not in heads:
+            if node < slots and node not in heads:
                 missing[node] += 1
                 users[node - 1].append(node)
         ready = [node for node in range(n) if not missing[node]]
@@ -118,9 +122,44 @@ def compile_schedule(schedule: Schedule, instance: Instance) -> Compiled:
             slots.append(slot)
             rank_of.append(rank)
         first.append(len(slots))
-    inputs = tuple(_inputs(node, slot, node_of, instance) for node, slot in enumerate(slots))
-    durations = tuple(instance.duration(slot) for slot in slots)
-    return Compiled(instance, tuple(slots), tuple(first), tuple(rank_of), durations, inputs)
+    inputs = [_inputs(node, slot, node_of, instance) for node, slot in enumerate(slots)]
+    durations = [instance.duration(slot) for slot in slots]
+    if instance.costs.channel != "latency":
+        _add_messages(inputs, durations, slots, rank_of, instance)
+    return Compiled(
+        instance,
+        tuple(slots),
+        tuple(first),
+        tuple(rank_of),
+        tuple(durations),
+        tuple(tuple((source, delay) for source, delay, _ in found) for found in inputs),
+    )
+
+
+def _add_messages(
+    inputs: list[list[_Input]], durations: list[int], slots: list[Slot], rank_of: list[int], instance: Instance
+) -> None:
+    """Make each input from another rank a node that occupies its channel, after the messages before it.
+
+    Messages of a channel go in the order in which the ops that make them stand on their rank; in a pair the forward's
+    goes first, and of one op's messages that to the lowest stage.
+    """
+    sent = []
+    for node, found in enumerate(inputs):
+        for place, (source, _, maker) in enumerate(found):
+            if rank_of[source] != rank_of[node]:
+                stage = next(op.stage for op in members(slots[node]) if op.microbatch == maker.microbatch)
+                sent.append((source, members(slots[source]).index(maker), stage, node, place))
+    last: dict[tuple[int, ...], int] = {}
+    for source, _, _, node, place in sorted(sent):
+        _, delay, maker = inputs[node][place]
+        sender = rank_of[source]
+        channel = (sender, rank_of[node]) if instance.costs.channel == "pair" else (sender,)
+        before = last.get(channel)
+        last[channel] = len(durations)
+        inputs[node][place] = (len(durations), 0, maker)
+        durations.append(delay)
+        inputs.append([(source, 0, maker), *([] if before is None else [(before, 0, maker)])])
 
 
 def _check_op(op: Op, rank: int, instance: Instance, seen: dict[Op, int]) -> None:
@@ -138,15 +177,19 @@ def _check_op(op: Op, rank: int, instance: Instance, seen: dict[Op, int]) -> Non
         raise ScheduleError(f"{op} occurs twice on rank {rank}")
 
 
-def _inputs(node: int, slot: Slot, node_of: dict[Op, int], instance: Instance) -> tuple[tuple[int, int], ...]:
-    found: list[tuple[int, int]] = []
+_Input: TypeAlias = tuple[int, int, Op]
+"""A node, the time from its end, and the op that makes what is needed."""
+
+
+def _inputs(node: int, slot: Slot, node_of: dict[Op, int], instance: Instance) -> list[_Input]:
+    found: list[_Input] = []
     for op in members(slot):
         for kinds, stage in producers(op, instance.stages):
-            sources = [node_of[source] for kind in kinds if (source := Op(kind, stage, op.microbatch)) in node_of]  # type: ignore[arg-type]
+            sources = [source for kind in kinds if (source := Op(kind, stage, op.microbatch)) in node_of]  # type: ignore[arg-type]
             if not sources:
                 raise ScheduleError(f"{op} needs {Op(kinds[0], stage, op.microbatch)}, which no rank runs")  # type: ignore[arg-type]
             delay = instance.message(stage, op.stage, op.microbatch)
-            found.extend((source, delay) for source in sources)
-    if any(source == node for source, _ in found):
+            found.extend((node_of[source], delay, source) for source in sources)
+    if any(source == node for source, _, _ in found):
         raise ScheduleError(f"{slot}: one member of the pair needs the other's result")
-    return tuple(found)
+    return found

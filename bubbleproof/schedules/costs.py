@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, get_args
 
 from bubbleproof.schedules.errors import InstanceError
 from bubbleproof.schedules.op import Kind
 
-__all__ = ["MAX_MAGNITUDE", "Costs", "Memory"]
+__all__ = ["MAX_MAGNITUDE", "Channel", "Costs", "Memory"]
 
 MAX_MAGNITUDE = 10**12
 """No single time or memory figure may be larger, so that sums over a whole schedule stay far inside 64 bits."""
 
 PerStage = int | Sequence[int]
+
+Channel: TypeAlias = Literal["latency", "pair", "rank"]
+"""What a message occupies: nothing, its ordered pair of ranks, or the one outgoing queue of its sender."""
 
 
 def _per(name: str, value: PerStage, count: int, of: str, low: int | None = 0) -> tuple[int, ...]:
@@ -49,7 +53,10 @@ class Costs:
         For each stage s, the duration of a pair whose forward is of stage s, with a B or a BW as the other member.
         None: the pair lasts as long as its members one after the other.
     comm
-        Time of a message, for each ordered pair of ranks (a, b), a ≠ b. It delays the receiver and occupies nobody.
+        Time of a message, for each ordered pair of ranks (a, b), a ≠ b. It delays the receiver and occupies no rank.
+    channel
+        ``latency``: any number of messages travel at once. ``pair``: those from one rank to another go one after the
+        other. ``rank``: so do all that leave one rank. Their order is that of the ops that make them.
     """
 
     F: tuple[int, ...]
@@ -61,9 +68,12 @@ class Costs:
     overlap_BW: tuple[int, ...] | None = None
     default_comm: int = 0
     comm: tuple[tuple[tuple[int, int], int], ...] = ()
+    channel: Channel = "latency"
     _comm: dict[tuple[int, int], int] = field(init=False, repr=False, compare=False, hash=False)
 
     def __post_init__(self) -> None:
+        if self.channel not in get_args(Channel):
+            raise InstanceError(f"cost.channel = {self.channel!r} is none of {', '.join(get_args(Channel))}")
         object.__setattr__(self, "_comm", dict(self.comm))
 
     @classmethod
@@ -79,6 +89,7 @@ class Costs:
         overlap_B: PerStage | None = None,
         overlap_BW: PerStage | None = None,
         comm: int | Mapping[tuple[int, int], int] = 0,
+        channel: Channel = "latency",
     ) -> Costs:
         """Build costs from numbers or lists, one entry per stage.
 
@@ -123,6 +134,7 @@ class Costs:
             None if overlap_BW is None else _per("cost.overlap_BW", overlap_BW, stages, "stage"),
             _per("cost.comm", comm, 1, "edge")[0] if isinstance(comm, int) else 0,
             tuple(sorted(pairs.items())),
+            channel,
         )
 
     def of(self, kind: Kind, stage: int) -> int:

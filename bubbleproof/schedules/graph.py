@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["dag", "dot", "graphml"]
 
 _COLOURS = {"F": "#9ecae1", "B": "#fdae6b", "W": "#a1d99b", "BW": "#fc9272"}
-_STYLES = {"data": "solid", "memory": "dashed", "order": "dotted"}  # strongest first
+_STYLES = {"data": "solid", "channel": "dotted", "memory": "dashed", "order": "dotted"}  # strongest first
 
 
 def dag(schedule: Schedule, instance: Instance) -> nx.DiGraph[str]:
@@ -31,7 +31,9 @@ def dag(schedule: Schedule, instance: Instance) -> nx.DiGraph[str]:
     * ``memory``: v takes memory that fits under the cap only because u has given some back. The edge starts at the
       last slot whose memory v needs; such edges follow from the rank order and say why the order cannot be relaxed.
 
-    joined by ``+`` where several hold. The longest path over node durations and edge delays is the makespan.
+    joined by ``+`` where several hold. If messages occupy channels, each is a node ``source→target`` of its own, with a
+    ``channel`` in place of rank and position, and ``channel`` edges lead to it from the message before it. The longest
+    path over node durations and edge delays is the makespan.
 
     Raises
     ------
@@ -46,6 +48,14 @@ def dag(schedule: Schedule, instance: Instance) -> nx.DiGraph[str]:
     graph: nx.DiGraph[str] = nx.DiGraph(name=schedule.name or "schedule")
     for rank, position, slot in schedule.slots():
         graph.add_node(str(slot), rank=rank, position=position, duration=instance.duration(slot))
+    users = {source: node for node, inputs in enumerate(compiled.inputs) for source, _ in inputs if node < len(names)}
+    for message in range(len(names), len(compiled.duration)):
+        sender, receiver = compiled.inputs[message][0][0], users[message]
+        target = compiled.rank[receiver] if instance.costs.channel == "pair" else "*"
+        channel = f"{compiled.rank[sender]}→{target}"
+        name = f"{names[sender]}→{names[receiver]}"
+        names.append(f"{name}'" if name in graph else name)  # a pair may send two to a pair
+        graph.add_node(names[message], channel=channel, duration=compiled.duration[message])
 
     def add(source: str, target: str, kind: str, delay: int) -> None:
         if graph.has_edge(source, target):
@@ -57,7 +67,8 @@ def dag(schedule: Schedule, instance: Instance) -> nx.DiGraph[str]:
 
     for node, inputs in enumerate(compiled.inputs):
         for source, delay in inputs:
-            add(names[source], names[node], "data", delay)
+            queued = source >= len(compiled.slots) and node >= len(compiled.slots)
+            add(names[source], names[node], "channel" if queued else "data", delay)
     for order in schedule.orders:
         for before, after in itertools.pairwise(order):
             add(str(before), str(after), "order", 0)

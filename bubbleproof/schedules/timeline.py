@@ -170,16 +170,21 @@ class Timeline:
         compiled = compile_schedule(self.schedule, self.instance)
         start = [s for row in self.starts for s in row]
         end = [e for row in self.ends for e in row]
-        heads = set(compiled.first[:-1])
-        node = max(range(len(end)), key=end.__getitem__) if end else -1
+        slots = len(end)
+        for message in range(slots, len(compiled.duration)):  # ascending along each channel
+            start.append(max(end[source] for source, _ in compiled.inputs[message]))
+            end.append(start[message] + compiled.duration[message])
+        heads, rank = set(compiled.first[:-1]), compiled.rank
+        node = max(range(slots), key=end.__getitem__) if end else -1
         path = []
         while node >= 0:
-            path.append(compiled.slots[node])
             causes = [source for source, delay in compiled.inputs[node] if end[source] + delay == start[node]]
-            if node not in heads and end[node - 1] == start[node]:
-                causes.append(node - 1)
+            if node < slots:
+                path.append(compiled.slots[node])
+                if node not in heads and end[node - 1] == start[node]:
+                    causes.append(node - 1)
             # prefer a cause on another rank: it is the dependency that a reader wants to see
-            node = min(causes, key=lambda c: (compiled.rank[c] == compiled.rank[node], c), default=-1)
+            node = min(causes, key=lambda c: (c < slots and node < slots and rank[c] == rank[node], c), default=-1)
         return tuple(reversed(path))
 
 
@@ -201,12 +206,12 @@ def replay(schedule: Schedule, instance: Instance, *, release: tuple[int, ...] |
 
 def replay_compiled(compiled: Compiled, schedule: Schedule, release: tuple[int, ...]) -> Timeline:
     """`replay` of a schedule that has been flattened already, which is most of its work."""
-    n = len(compiled.slots)
+    slots, n = len(compiled.slots), len(compiled.duration)
     start, end = [0] * n, [0] * n
     head_rank = {compiled.first[r]: r for r in range(compiled.instance.ranks)}
     for node in compiled.topological():
         # a rank without slots shares its first node with the next rank; the dictionary keeps the right one
-        earliest = release[head_rank[node]] if node in head_rank else end[node - 1]
+        earliest = 0 if node >= slots else release[head_rank[node]] if node in head_rank else end[node - 1]
         for source, delay in compiled.inputs[node]:
             if end[source] + delay > earliest:
                 earliest = end[source] + delay

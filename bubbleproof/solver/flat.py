@@ -16,6 +16,7 @@ from typing import TypeAlias
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.schedules.op import Kind, Op
 from bubbleproof.schedules.schedule import Schedule
+from bubbleproof.solver.wires import Arrays, Wires
 
 __all__ = ["Flat", "Orders", "Times", "least_span", "peaks", "replay_flat"]
 
@@ -38,6 +39,8 @@ class Flat:
         Of each queue: (queue, delay) pairs; the k-th op needs the k-th op of every input queue.
     cap
         Of each rank: the most that ops may add to the static part; None without a cap.
+    wires
+        The messages, if they occupy channels.
     """
 
     instance: Instance
@@ -53,6 +56,7 @@ class Flat:
     queues_of_rank: list[list[int]] = field(default_factory=list)
     microbatches: list[list[int]] = field(default_factory=list)
     cap: list[int] | None = None
+    wires: Wires | None = None
 
     def __post_init__(self) -> None:
         instance = self.instance
@@ -85,6 +89,8 @@ class Flat:
         for queue, found in enumerate(self.inputs):
             for source, delay in found:
                 self.outputs[source].append((queue, delay))
+        if instance.costs.channel != "latency":
+            self.wires = Wires.of(self)
         if instance.memory.cap is not None:
             self.cap = [c - s for c, s in zip(instance.memory.cap, instance.memory.static, strict=True)]
 
@@ -92,6 +98,11 @@ class Flat:
     def ranks(self) -> int:
         """Number of ranks."""
         return self.instance.ranks
+
+    @property
+    def arrays(self) -> Arrays:
+        """Inputs, outputs, durations and ranks of the queues."""
+        return self.inputs, self.outputs, self.duration, self.rank
 
     @property
     def width(self) -> int:
@@ -170,10 +181,15 @@ def replay_flat(flat: Flat, orders: Orders, release: Sequence[int] | None = None
     release
         Earliest first start of each rank, 0 if left out.
     """
-    p, inputs, outputs, duration, rank_of = flat.ranks, flat.inputs, flat.outputs, flat.duration, flat.rank
+    wires = flat.wires
+    inputs, outputs, duration, rank_of = (flat if wires is None else wires).arrays
     ends: list[list[int]] = [[] for _ in rank_of]
     roots: list[list[int]] = [[] for _ in rank_of]
-    free = [0] * p if release is None else list(release)
+    free = [0] * flat.ranks if release is None else list(release)
+    if wires is not None:
+        orders = wires.rows(orders)
+        free += [-1] * wires.channels  # earlier than any input, so that a channel's times go back to its senders'
+    p = len(orders)
     head, first, waits = list(range(p)), list(free), [-1] * p
     position, stack = [0] * p, list(range(p - 1, -1, -1))
     left = sum(map(len, orders))
@@ -208,7 +224,8 @@ def replay_flat(flat: Flat, orders: Orders, release: Sequence[int] | None = None
             break
         left -= i - position[rank]
         position[rank], free[rank], head[rank] = i, time, root
-    return None if left else Times(ends, first, free, head)
+    cut = flat.ranks
+    return None if left else Times(ends, first[:cut], free[:cut], head[:cut])
 
 
 def least_span(flat: Flat, orders: Orders) -> Times | None:

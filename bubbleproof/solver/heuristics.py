@@ -130,6 +130,7 @@ class _Run:
         if knobs.depth is not None:
             for line, depth in enumerate(knobs.depth):
                 self.depth[line * width] = depth
+        self.sent: dict[tuple[int, ...], int] = {}
         # which queue an op feeds and how long it takes; the own forward of a B not at the top is older news
         self.feeds: list[list[tuple[int, int]]] = [[] for _ in range(n)]
         for queue, targets in enumerate(flat.outputs):
@@ -157,10 +158,10 @@ class _Run:
             end = self.start(queue, rank, time)
             left -= 1
             heappush(events, (end, rank))
-            for target, delay in self.feeds[queue]:
+            for target, _ in self.feeds[queue]:
                 other = rank_of[target]
                 if other != rank:
-                    heappush(events, (max(end + delay, self.free[other]), other))
+                    heappush(events, (max(self.arrival[target][-1], self.free[other]), other))
         return None if left else self.orders
 
     def start(self, queue: int, rank: int, time: int) -> int:
@@ -171,8 +172,18 @@ class _Run:
         self.free[rank] = end
         self.orders[rank].append(queue)
         for target, delay in self.feeds[queue]:
-            self.arrival[target].append(end + delay)
+            self.arrival[target].append(end + delay if flat.wires is None else self.sent_at(rank, target, end) + delay)
         return end
+
+    def sent_at(self, rank: int, target: int, end: int) -> int:
+        """When a message that is ready at `end` goes: its channel may be occupied."""
+        flat, other = self.flat, self.flat.rank[target]
+        if other == rank:
+            return end
+        channel = (rank, other) if flat.instance.costs.channel == "pair" else (rank,)
+        start = max(end, self.sent.get(channel, 0))
+        self.sent[channel] = start + flat.instance.costs.message(rank, other)
+        return start
 
     def choose(self, rank: int, time: int) -> tuple[int, int]:
         """The queue to serve now, or −1 and when to ask again."""

@@ -13,16 +13,10 @@ from bubbleproof.schedules.instance import Instance
 from bubbleproof.schedules.op import BACKWARDS, KINDS, Op, Overlap, Slot, members
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.verify.execution import Run, execute, extent, levels
+from bubbleproof.verify.place import Place
 from bubbleproof.verify.report import Facts
 
 __all__ = ["Case", "Need", "Place", "is_integer", "well_formed"]
-
-
-class Place(NamedTuple):
-    """A position in the order of a rank."""
-
-    rank: int
-    position: int
 
 
 class Need(NamedTuple):

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bubbleproof.schedules.op import Op, members
+from bubbleproof.verify.place import Place
+from bubbleproof.verify.wires import Wires
 
 if TYPE_CHECKING:
     from bubbleproof.verify.case import Case
@@ -48,6 +50,7 @@ def execute(case: Case) -> Run:
     starts: list[list[int]] = [[] for _ in ranks]
     free = [0] * len(starts)
     asleep: dict[tuple[int, int], list[int]] = {}
+    wires = Wires(case)
     awake = list(ranks)
     while awake:
         rank = awake.pop()
@@ -62,12 +65,13 @@ def execute(case: Case) -> Run:
                     blocked = need.source
                     break
                 end = starts[source_rank][source_position] + case.durations[source_rank][source_position]
-                start = max(start, end + case.message(need))
+                start = max(start, wires.arrival(need, end))
             if blocked is not None:
                 asleep.setdefault(blocked, []).append(rank)
                 break
             mine.append(start)
             free[rank] = start + durations[position]
+            wires.ended(Place(rank, position), free[rank])
             awake.extend(asleep.pop((rank, position), ()))
     return Run(
         tuple(map(tuple, starts)),

@@ -10,7 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from bubbleproof.schedules.costs import Costs, Memory
+from bubbleproof.schedules.costs import Channel, Costs, Memory
 from bubbleproof.schedules.instance import Instance, Objective
 from bubbleproof.schedules.op import Op, Overlap, Slot, members
 from bubbleproof.schedules.placement import Placement, bidirectional, custom, linear, loop, vee, wave
@@ -63,7 +63,13 @@ def placements(draw: st.DrawFn, max_ranks: int = 3, max_chunks: int = 3, routes:
 
 @st.composite
 def costs(
-    draw: st.DrawFn, placement: Placement, *, split: bool | None = None, overlap: bool = True, max_time: int = 5
+    draw: st.DrawFn,
+    placement: Placement,
+    *,
+    split: bool | None = None,
+    overlap: bool = True,
+    max_time: int = 5,
+    channels: Sequence[Channel] = ("latency",),
 ) -> Costs:
     """Durations and message times, zeros among them, that differ from stage to stage and edge to edge.
 
@@ -73,6 +79,8 @@ def costs(
         Whether the backward may be split; None: either.
     overlap
         Whether pairs may have durations of their own.
+    channels
+        What messages may occupy.
     """
     stages, ranks = placement.stages, placement.ranks
     times = st.lists(st.integers(0, max_time), min_size=stages, max_size=stages)
@@ -88,6 +96,7 @@ def costs(
         overlap_B=draw(st.none() | times) if overlap and split else None,
         overlap_BW=draw(st.none() | times) if overlap else None,
         comm=comm,
+        channel=draw(st.sampled_from(channels)),
     )
 
 
@@ -110,11 +119,12 @@ def instances(
     routes: bool = True,
     overlap: bool = True,
     max_time: int = 5,
+    channels: Sequence[Channel] = ("latency",),
 ) -> Instance:
     """Small instances without a cap, with costs of 0, messages, memory whose B may take, and pairs with own costs."""
     placement = draw(placements(max_ranks, max_chunks, routes))
     microbatches = draw(st.integers(1, max_microbatches))
-    drawn = draw(costs(placement, overlap=overlap, max_time=max_time))
+    drawn = draw(costs(placement, overlap=overlap, max_time=max_time, channels=channels))
     memory = draw(memories(placement))
     objective = draw(st.sampled_from(_OBJECTIVES))
     count = len(placement.routes)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar, get_args
 
 import msgspec
 
-from bubbleproof.schedules.costs import Costs, Memory
+from bubbleproof.schedules.costs import Channel, Costs, Memory
 from bubbleproof.schedules.errors import FormatError, InstanceError
 from bubbleproof.schedules.instance import Instance, Objective, Units
 from bubbleproof.schedules.placement import (
@@ -62,6 +62,7 @@ class CostTable(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     BW: Figures | None = None
     split: bool | None = None
     comm: Natural | dict[str, Natural] = 0
+    channel: Channel = "latency"
     overlap_B: Figures | None = None
     overlap_BW: Figures | None = None
 
@@ -163,7 +164,8 @@ def _sentence(message: str, raw: Any) -> str:
     if missing:
         return f"the key {f'{path}.' if path else ''}{missing[1]} is missing"
     if message.startswith("Invalid enum value"):
-        allowed = get_args(PlacementKind if path.endswith("kind") else Objective)
+        kinds = {"placement.kind": PlacementKind, "cost.channel": Channel}
+        allowed = get_args(next((kind for end, kind in kinds.items() if path.endswith(end)), Objective))
         return f"{path} = {_short(_value_at(raw, path))}: none of {', '.join(allowed)}"
     if "[...]" in path:  # the type checker does not say which key of the table
         path = path.replace("[...]", f'."{_wrong_key(raw, path.partition("[")[0])}"')
@@ -239,6 +241,7 @@ def _build(document: InstanceDocument, units: Units) -> Instance:
         overlap_B=cost.overlap_B,
         overlap_BW=cost.overlap_BW,
         comm=comm,
+        channel=cost.channel,
     )
     figures = Memory.make(
         placement.stages,
@@ -325,6 +328,7 @@ def instance_document(instance: Instance) -> InstanceDocument:
             else _shortest(costs.BW),
             split=None if costs.split == weight_known else costs.split,
             comm=_comm(costs, instance.ranks),
+            channel=costs.channel,
             overlap_B=None if costs.overlap_B is None else _shortest(costs.overlap_B),
             overlap_BW=None if costs.overlap_BW is None else _shortest(costs.overlap_BW),
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bubbleproof.solver.cpsat.channels import add_channels
 from bubbleproof.solver.cpsat.orders import Orders
 from bubbleproof.solver.cpsat.variables import Variables, tails
 
@@ -15,6 +16,7 @@ def add_constraints(v: Variables) -> None:
     add_one_op_at_a_time(v)
     orders = Orders(v)
     add_memory(v, orders)
+    add_channels(v, orders)
     orders.add_monotony()
     if v.flat.instance.objective == "span":
         add_span(v)

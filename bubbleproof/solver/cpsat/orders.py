@@ -16,13 +16,13 @@ class Orders:
         self.v = v
         self.literals: dict[tuple[int, int, int, int], cp_model.IntVar] = {}
 
-    def before(self, queue: int, i: int, other: int, k: int) -> bool | cp_model.LinearExprT:
+    def before(self, queue: int, i: int, other: int, k: int) -> bool | cp_model.LiteralT:
         """Whether op i of `queue` ends before op k of `other` starts; False also for an op and itself."""
         known = self._known(queue, i, other, k)
         if known is not None:
             return known
         if (other, k, queue, i) in self.literals:
-            return 1 - self.literals[other, k, queue, i]
+            return ~self.literals[other, k, queue, i]
         literal = self.literals.get((queue, i, other, k))
         if literal is None:
             v = self.v

@@ -15,6 +15,7 @@ from __future__ import annotations
 from copy import copy
 
 from bubbleproof.solver.flat import Flat
+from bubbleproof.solver.wires import Wires
 
 __all__ = ["stretched"]
 
@@ -36,4 +37,6 @@ def stretched(flat: Flat, length: int) -> tuple[Flat, int, int]:
     longer.duration = [factor * duration or 1 for duration in flat.duration]
     longer.inputs = [tuple((source, factor * delay) for source, delay in found) for found in flat.inputs]
     longer.outputs = [[(target, factor * delay) for target, delay in found] for found in flat.outputs]
+    if longer.wires is not None:
+        longer.wires = Wires.of(longer)
     return longer, factor * length + short, factor

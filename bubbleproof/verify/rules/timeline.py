@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bubbleproof.verify.case import Case, is_integer
+from bubbleproof.verify.place import Place
 from bubbleproof.verify.report import Violation
 from bubbleproof.verify.rules.rule import Rule, other_ranks, rule
+from bubbleproof.verify.wires import Wires
 
 __all__ = ["RULES"]
 
@@ -62,10 +64,15 @@ def busy_rank(case: Case) -> Iterator[Violation]:
 def before_its_message(case: Case) -> Iterator[Violation]:
     """No slot starts before what it needs from another rank has ended and its message has arrived.
 
-    Inputs on the same rank are covered by V201 and V402.
+    Inputs on the same rank are covered by V201 and V402. On an occupied channel a message starts when the one before it
+    has arrived.
 
-    Source: semantics, Timeline (data edges).
+    Source: semantics, Timeline (data edges) and Occupied channels.
     """
+    wires = Wires(case)
+    for rank, row in case.claimed.items():
+        for position, (start, duration) in enumerate(zip(row, case.durations[rank], strict=True)):
+            wires.ended(Place(rank, position), start + duration)
     for rank, row in case.claimed.items():
         for needs in case.waits[rank]:
             for need in needs:
@@ -74,16 +81,19 @@ def before_its_message(case: Case) -> Iterator[Violation]:
                     continue
                 position = need.at.position
                 end = case.claimed[source_rank][source] + case.durations[source_rank][source]
-                travel = case.message(need)
-                if row[position] >= end + travel:
+                arrival = wires.arrival(need, end)
+                if row[position] >= arrival:
                     continue
+                travel, queued = case.message(need), arrival - end - case.message(need)
                 message = (
                     f"{need.op} (position {position} of rank {rank}) starts at {row[position]}, but {need.needs} of "
-                    f"rank {source_rank} ends at {end}" + (f" and its message takes {travel}" if travel else "")
+                    f"rank {source_rank} ends at {end}"
+                    + (f", its message waits {queued} for earlier ones" if queued else "")
+                    + (f" and its message takes {travel}" if travel else "")
                 )
                 witness = {
                     "start": row[position],
-                    "earliest": end + travel,
+                    "earliest": arrival,
                     "needs": str(need.needs),
                     "message": travel,
                 }
