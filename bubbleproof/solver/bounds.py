@@ -11,6 +11,7 @@ from math import gcd
 from typing import NamedTuple
 
 from bubbleproof.schedules.instance import Instance
+from bubbleproof.solver.bounds_ends import Passage, find_ends
 from bubbleproof.verify.certificate import Certificate
 
 __all__ = ["lower_bounds"]
@@ -221,6 +222,28 @@ class _Bounds:
                     value = head + x.work + idle + _after(tail, x.left, rank, via)
                     yield self._certificate("arrival", value, rank, via)
 
+    def ends(self) -> Iterator[Certificate]:
+        """Idle time before the first backward and after the last forward; with one chunk, the rule window has it."""
+        if self.instance.placement.one_chunk:
+            return
+        for rank, x in self.ranks.items():
+            found = find_ends(self._passages(rank), x.room)
+            for via, head, tail in self.vias(rank):
+                value = head + x.work + found.rest(tail, x.left, via in (-1, rank))
+                yield self._certificate("ends", value, rank, via)
+
+    def _passages(self, rank: int) -> list[Passage]:
+        """The routes through a rank, as the rule `ends` wants them."""
+        found, chunks = [], iter(self.ranks[rank].chunks)
+        for n, route in zip(self.counts, self.routes, strict=True):
+            if stages := route.stages.get(rank):
+                first, last = stages[0], stages[-1]
+                _, _, f, b, w, a, q = zip(*(next(chunks) for _ in stages), strict=True)
+                arrive = route.start[last] - route.up[first]
+                through = route.start[first] - route.up[last] + b[0]
+                found.append(Passage(n, f, b, w, a, q, arrive, through))
+        return found
+
     def residences(self) -> Iterator[Certificate]:
         """Memory times time that the microbatches need, over the cap."""
         for rank, x in self.ranks.items():
@@ -337,7 +360,7 @@ def lower_bounds(instance: Instance) -> list[Certificate]:
     """
     bounds = _Bounds(instance)
     found = []
-    for rule in (bounds.chains, bounds.loads, bounds.arrivals, bounds.windows, bounds.residences):
+    for rule in (bounds.chains, bounds.loads, bounds.arrivals, bounds.windows, bounds.ends, bounds.residences):
         best = max(rule(), key=lambda c: c.value, default=None)
         if best is not None:
             found.append(best)

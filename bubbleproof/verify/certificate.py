@@ -13,12 +13,13 @@ from typing import Literal
 import msgspec
 
 from bubbleproof.schedules.instance import Instance
+from bubbleproof.verify.ends import ends
 from bubbleproof.verify.normal_form import Refused, Step
 
 __all__ = ["RULES", "Certificate", "CertificateVerdict", "Rule", "check"]
 
-Rule = Literal["chain", "load", "window", "arrival", "residence"]
-RULES: tuple[Rule, ...] = ("chain", "load", "window", "arrival", "residence")
+Rule = Literal["chain", "load", "window", "arrival", "ends", "residence"]
+RULES: tuple[Rule, ...] = ("chain", "load", "window", "arrival", "ends", "residence")
 
 
 class Certificate(
@@ -183,7 +184,18 @@ def _window(step: Step, certificate: Certificate) -> dict[str, int]:
     }
 
 
-_ARGUMENTS = {"chain": _chain, "load": _load, "window": _window, "arrival": _arrival, "residence": _residence}
+def _ends(step: Step, certificate: Certificate) -> dict[str, int]:
+    return ends(step, certificate.rank, certificate.via)
+
+
+_ARGUMENTS = {
+    "chain": _chain,
+    "load": _load,
+    "window": _window,
+    "arrival": _arrival,
+    "ends": _ends,
+    "residence": _residence,
+}
 
 
 def check(instance: Instance, certificate: Certificate) -> CertificateVerdict:

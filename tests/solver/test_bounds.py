@@ -18,7 +18,7 @@ from bubbleproof.schedules.instance import Instance
 from bubbleproof.schedules.op import Op, Overlap, Slot, members
 from bubbleproof.schedules.placement import bidirectional, custom, linear, loop, vee
 from bubbleproof.solver.bounds import lower_bounds
-from bubbleproof.verify.certificate import RULES, check
+from bubbleproof.verify.certificate import RULES, Certificate, check
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -219,6 +219,10 @@ def attack(instance: Instance, best: tuple[int, int]) -> int:
             assert verdict.accepted, verdict.reason
             assert verdict.proved == certificate.value
         met += found[0].value == value
+        for rank, via in product(range(posed.ranks), range(-1 if objective == "makespan" else 0, posed.ranks)):
+            everywhere = Certificate(rule="ends", objective=posed.objective, value=0, rank=rank, via=via)
+            proved = check(posed, everywhere).proved
+            assert proved is None or proved <= value, (posed, everywhere, proved, value)
     return met
 
 
@@ -379,8 +383,30 @@ def test_a_fused_backward_gives_the_one_f_one_b_makespan() -> None:
 def test_a_vee_waits_for_its_second_chunk_when_the_cap_leaves_no_room() -> None:
     """p=8, unit times, cap 10 chunks: 15 time units before the second chunk arrives, room for 9 forwards, so 6 idle."""
     posed = Instance(vee(8), 16, Costs.make(16, F=1, B=1, W=1), Memory.make(16, 8, cap=10), "span")
-    best = lower_bounds(posed)[0]
-    assert (best.rule, best.rank, best.value) == ("arrival", 0, 96 + 6)
+    best = next(c for c in lower_bounds(posed) if c.rule == "arrival")
+    assert (best.rank, best.value) == (0, 96 + 6)
+
+
+@pytest.mark.parametrize(
+    ("p", "m", "times", "cap", "optimum"),
+    [
+        (4, 8, (1, 1, 1), 8, 51),
+        (4, 8, (1, 1, 1), 6, 53),
+        (4, 8, (1, 1, 1), 4, 59),
+        (4, 8, (5, 8, 3), 6, 306),
+        (4, 8, (5, 6, 4), 6, 275),
+        (8, 16, (1, 1, 1), 8, 119),
+        (8, 16, (1, 1, 1), 10, 113),
+        (8, 32, (1, 1, 1), 10, 209),
+    ],
+)
+def test_vees_under_a_cap_are_certified_where_the_ends_of_the_step_cost_most(
+    p: int, m: int, times: tuple[int, int, int], cap: int, optimum: int
+) -> None:
+    """V-auto at cap p and V-Half reach these with unit times; the others are optima that CP-SAT proved."""
+    f, b, w = times
+    posed = Instance(vee(p), m, Costs.make(2 * p, F=f, B=b, W=w), Memory.make(2 * p, p, cap=cap))
+    assert best_bound(posed) == optimum
 
 
 def test_a_tight_cap_is_bounded_by_memory_times_time() -> None:
@@ -397,4 +423,4 @@ def test_bounds_of_a_large_pipeline_take_well_under_a_second() -> None:
     started = perf_counter()
     found = lower_bounds(posed)
     assert perf_counter() - started < 1
-    assert {c.rule for c in found} == set(RULES) - {"arrival"}
+    assert {c.rule for c in found} == set(RULES) - {"arrival", "ends"}

@@ -29,7 +29,10 @@ WINDOW = Certificate(
 )
 ARRIVAL = Certificate(rule="arrival", objective="span", value=8 * 6 + (7 - 3), rank=0, via=0)
 RESIDENCE = Certificate(rule="residence", objective="span", value=8 * (17 + 3) // 4, rank=0, via=0)
-EXAMPLES = [(LINEAR, CHAIN), (LINEAR, LOAD), (LINEAR, WINDOW), (VEE, ARRIVAL), (VEE, RESIDENCE)]
+# rank 3: head 3, work 48, first backward after 8 with room for 4 forwards; then 9 from the last forward to the last
+# backward with at most 1 + 4 + 4 to run, or less by each W that is left for the 4 units after it
+ENDS = Certificate(rule="ends", objective="span", value=3 + 8 * 6 + (8 - 4) + (9 - 9 + 4), rank=3, via=0)
+EXAMPLES = [(LINEAR, CHAIN), (LINEAR, LOAD), (LINEAR, WINDOW), (VEE, ARRIVAL), (VEE, ENDS), (VEE, RESIDENCE)]
 each = pytest.mark.parametrize(("instance", "certificate"), EXAMPLES, ids=[c.rule for _, c in EXAMPLES])
 
 
