@@ -172,6 +172,11 @@ class Times:
         """The longest of the ranks' last end − first start."""
         return max(e - s for s, e in zip(self.first, self.last, strict=True))
 
+    def rows(self, orders: Orders) -> tuple[tuple[int, ...], ...]:
+        """The ends of all ops in the order of their rank."""
+        each = [iter(ends) for ends in self.ends]
+        return tuple(tuple(next(each[queue]) for queue in order) for order in orders)
+
 
 def replay_flat(flat: Flat, orders: Orders, release: Sequence[int] | None = None) -> Times | None:
     """Run orders as soon as possible; None if they deadlock.

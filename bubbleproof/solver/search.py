@@ -14,7 +14,7 @@ from bubbleproof.schedules.instance import Instance
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.schedules.timeline import Timeline, replay
 from bubbleproof.solver.bounds import lower_bounds
-from bubbleproof.solver.flat import Flat, Orders, least_span, peaks, replay_flat
+from bubbleproof.solver.flat import Flat, Orders, Times, least_span, peaks, replay_flat
 from bubbleproof.solver.heuristics import Knobs, fused_one_at_a_time, greedy, one_at_a_time, reserves
 from bubbleproof.solver.result import FamilyResult, OnProgress, Progress
 from bubbleproof.solver.tuning import grid, neighbour
@@ -140,11 +140,15 @@ class Search:
 
     def measure(self, orders: Orders, flat: Flat | None = None) -> int | None:
         """The objective of orders; None if they deadlock."""
-        flat = flat or self.flat
-        times = least_span(flat, orders) if self.instance.objective == "span" else replay_flat(flat, orders)
+        times = self.times(orders, flat)
         if times is None:
             return None
         return times.span if self.instance.objective == "span" else times.makespan
+
+    def times(self, orders: Orders, flat: Flat | None = None) -> Times | None:
+        """The times by which orders are judged; None if they deadlock."""
+        flat = flat or self.flat
+        return least_span(flat, orders) if self.instance.objective == "span" else replay_flat(flat, orders)
 
     def fits(self, orders: Orders) -> bool:
         """Whether orders keep every cap."""
@@ -185,12 +189,25 @@ class Search:
     def timeline(self, schedule: Schedule) -> Timeline:
         """The timeline of the best schedule: for the span, the one of least span.
 
-        The first starts come from the queues where they describe the schedule, much faster than `align`.
+        The times come from the queues where they describe the schedule, much faster than from its ops.
         """
-        if self.orders is None or self.instance.objective == "makespan":
+        times = None if self.orders is None else self.times(self.orders)
+        if times is None:
             return timeline_of(schedule, self.instance)
-        times = least_span(self.flat, self.orders)
-        return replay(schedule, self.instance, release=None if times is None else tuple(times.first))
+        rows = times.rows(self.orders or [])
+        duration = self.flat.duration
+        starts = tuple(
+            tuple(end - duration[queue] for end, queue in zip(row, order, strict=True))
+            for row, order in zip(rows, self.orders or [], strict=True)
+        )
+        return Timeline(self.instance, schedule, starts, rows)
+
+    def makespan(self, timeline: Timeline) -> int:
+        """The makespan of the earliest starts of the best schedule, whose timeline by the objective is given."""
+        if self.instance.objective == "makespan":
+            return timeline.makespan
+        times = None if self.orders is None else replay_flat(self.flat, self.orders)
+        return replay(timeline.schedule, self.instance).makespan if times is None else times.makespan
 
     def notes(self) -> tuple[str, ...]:
         """What the reader of the record must know."""
@@ -207,12 +224,10 @@ class Search:
         OutOfBudget
             The time or effort ended first. The best so far is kept.
         """
-        self.one_at_a_time()
-        starts = list(grid(self.flat))
-        best = self.first(starts[:12])
-        if not self.done:
-            self.try_families()
-            best = self.climb(self.first(starts[12:], best), self.seed)
+        from bubbleproof.solver.enlarge import enlarge
+
+        enlarge(self)
+        best = None if self.done else self.quickly()
         if not self.done and self.flat.ops <= _WHOLE_MODEL:
             from bubbleproof.solver.cpsat.improve import improve
 
@@ -222,8 +237,24 @@ class Search:
                 if self.done:
                     break
                 best = self.climb(best, seed)
-        if not self.families:
+        if not self.families and self.flat.ops <= _WHOLE_MODEL:
             self.try_families()
+
+    def quickly(self) -> tuple[int, Knobs] | None:
+        """Everything but CP-SAT, once; the settings of the greedy that were best and their objective.
+
+        Raises
+        ------
+        OutOfBudget
+            The time or effort ended first.
+        """
+        self.one_at_a_time()
+        starts = list(grid(self.flat))
+        best = self.first(starts[:12])
+        if not self.done:
+            self.try_families()
+            best = self.climb(self.first(starts[12:], best), self.seed)
+        return best
 
     def one_at_a_time(self) -> None:
         """The first schedule, which always exists."""

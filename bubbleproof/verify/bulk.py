@@ -8,6 +8,8 @@ Source: docs/large.md.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -70,10 +72,48 @@ def verify_table(
     )
 
 
-def prove(table: Table, instance: Instance, *, target: Target | None = None) -> Facts | None:
-    """The figures of a schedule that breaks no rule; None if it breaks one or is judged one by one."""
+def prove(
+    table: Table,
+    instance: Instance,
+    *,
+    target: Target | None = None,
+    timeline: Sequence[Sequence[int]] | None = None,
+) -> Facts | None:
+    """The figures of a schedule that breaks no rule; None if it breaks one or is judged one by one.
+
+    Parameters
+    ----------
+    timeline
+        Claimed starts, integers, for each rank one per slot; they must obey the rules too.
+    """
     places = Places.of(table, instance)
-    return None if places is None else figures(table, instance, places, target)
+    found = None if places is None else figures(table, instance, places, target)
+    if found is None or places is None or timeline is None:
+        return found
+    claimed = _claimed(table, instance, places, timeline)
+    return None if claimed is None else replace(found, claimed_makespan=claimed[0], claimed_span=claimed[1])
+
+
+def _claimed(
+    table: Table, instance: Instance, places: Places, timeline: Sequence[Sequence[int]]
+) -> tuple[int, int] | None:
+    """Makespan and span of claimed starts; None if they are no timeline of the schedule (V401 to V404)."""
+    needs, lengths = _needs(instance, places), np.diff(places.offsets)
+    if needs is None or [len(row) for row in timeline] != lengths.tolist():
+        return None
+    starts: NDArray[np.int64] = np.fromiter((start for row in timeline for start in row), np.int64, places.slots)
+    if (starts < 0).any() or (starts >= _SAFE >> 1).any():
+        return None
+    ends = starts + durations(table, instance, places)
+    in_order = starts[1:] >= ends[:-1]
+    in_order[places.offsets[1:-1][(places.offsets[1:-1] > 0) & (places.offsets[1:-1] < places.slots)] - 1] = True
+    if not in_order.all():
+        return None
+    for needed, delay in zip(*needs, strict=True):
+        waiting = np.flatnonzero(needed >= 0)
+        if (starts[waiting] < ends[needed[waiting]] + delay[waiting]).any():
+            return None
+    return _whole(places, starts, ends)
 
 
 def figures(table: Table, instance: Instance, places: Places, target: Target | None) -> Facts | None:
@@ -272,9 +312,13 @@ def _extent(table: Table, instance: Instance, places: Places) -> tuple[int, int]
     if found is None:
         return None
     starts, lasts = found
+    return _whole(places, starts, starts + lasts)
+
+
+def _whole(places: Places, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> tuple[int, int]:
+    """Makespan and span of starts and ends."""
     busy = np.diff(places.offsets) > 0
-    first, last = places.offsets[:-1][busy], places.offsets[1:][busy] - 1
-    begin, end = starts[first], starts[last] + lasts[last]
+    begin, end = starts[places.offsets[:-1][busy]], ends[places.offsets[1:][busy] - 1]
     return int(end.max() - begin.min()), int((end - begin).max())
 
 

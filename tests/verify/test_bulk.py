@@ -11,6 +11,7 @@ from bubbleproof.schedules.op import KINDS, Op, Overlap
 from bubbleproof.schedules.placement import linear
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.schedules.table import Table
+from bubbleproof.schedules.timeline import replay
 from bubbleproof.verify import Verdict, bulk, bulk_leap, bulk_run, verify
 from tests.strategies import instances_with_schedules
 
@@ -105,3 +106,27 @@ def test_sums_beyond_64_bits_are_left_to_exact_integers():
     table = Table.of(schedule)
     object.__setattr__(instance.costs, "default_comm", 1 << 61)
     assert bulk.prove(table, instance) is None
+
+
+@MANY
+@given(case=instances_with_schedules(), data=st.data())
+def test_claimed_starts_are_judged_on_arrays_as_they_are_one_by_one(case, data):
+    instance, schedule = case
+    starts = [list(row) for row in replay(schedule, instance).starts]
+    for _ in range(data.draw(st.integers(0, 3))):
+        row = data.draw(st.sampled_from([row for row in starts if row] or [[0]]))
+        at = data.draw(st.integers(0, len(row) - 1))
+        for later in range(at, len(row)):
+            row[later] += data.draw(st.sampled_from([-1, 0, 1, 3]))
+    report = verify(schedule, instance, timeline=starts)
+    holds = report.verdict == Verdict.PROVED
+    assert bulk.prove(Table.of(schedule), instance, timeline=starts) == (report.facts if holds else None)
+
+
+def test_a_claimed_timeline_has_one_start_for_each_slot():
+    instance = Instance(linear(2), 2, Costs.make(2), Memory.make(2, 2))
+    schedule = FAMILIES["zb-h1"].build(instance)
+    starts = replay(schedule, instance).starts
+    assert bulk.prove(Table.of(schedule), instance, timeline=starts) is not None
+    assert bulk.prove(Table.of(schedule), instance, timeline=(starts[0], starts[1][:-1])) is None
+    assert bulk.prove(Table.of(schedule), instance, timeline=starts[:1]) is None

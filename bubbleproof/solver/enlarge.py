@@ -1,0 +1,124 @@
+"""Schedules for many microbatches from few: what repeats in a good schedule of a small instance is repeated more often.
+
+The time to a good schedule then does not depend on m, and neither does its quality: where the bound is met with few
+microbatches it is met with many, if both grow by the same for each further microbatch. Nothing is lost where that
+fails: the enlarged orders are candidates like all others, timed and compared on the instance that was asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from math import lcm
+
+from bubbleproof.schedules.instance import Instance
+from bubbleproof.solver.flat import Flat, Orders
+from bubbleproof.solver.periodic import Words, find_period
+from bubbleproof.solver.search import Budget, OutOfBudget, Search
+
+__all__ = ["Small", "enlarge", "in_flight", "small_instance"]
+
+_WORTH = 2
+"""The instance must have so many times the microbatches of the small one."""
+
+_STEPS = 6
+"""Most microbatches per block that are looked for."""
+
+
+def in_flight(flat: Flat) -> int:
+    """About the most microbatches that a stage has begun and not ended, in a schedule that fits and is not wasteful."""
+    most = 2 * flat.instance.stages
+    if flat.cap is None:
+        return most
+    found = 1
+    for queue in range(0, len(flat.rank), flat.width):
+        take, room = flat.change[queue], flat.cap[flat.rank[queue]]
+        found = max(found, min(most, room // take) if take > 0 else most)
+    return found
+
+
+def small_instance(instance: Instance, flat: Flat, modulus: int = 1) -> Instance | None:
+    """The same with few microbatches, congruent modulo what bounds and blocks count in; None if it would not be small.
+
+    Three times the microbatches in flight: warm-up, some that repeat, cool-down.
+    """
+    most = in_flight(flat)
+    routes = len(flat.microbatches)
+    step = lcm(most, modulus) if routes == 1 else lcm(most, modulus, routes)
+    least = 3 * most
+    m = least + (instance.microbatches - least) % step
+    if m * _WORTH > instance.microbatches:
+        return None
+    small = instance.with_(microbatches=m)
+    if routes > 1 and instance.with_(microbatches=instance.microbatches) != instance:
+        return None  # microbatches are not dealt out to the routes in the usual way
+    return small
+
+
+class Small(Search):
+    """A search on a small instance for the sake of a large one: what repeats in its orders is offered to that.
+
+    Parameters
+    ----------
+    outer
+        The search on the large instance.
+    """
+
+    def __init__(self, instance: Instance, budget: Budget, outer: Search) -> None:
+        super().__init__(instance, budget, outer.seed, outer.workers, None)
+        self.outer = outer
+        self.counts = tuple(map(len, outer.flat.microbatches))
+        self.least: int | None = None
+        """The best objective of orders that repeat."""
+        self.best: tuple[Orders, str] | None = None
+        """The same for the large instance and where they come from, until they are offered."""
+
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing more to be had from this instance."""
+        return self.outer.done or (super().done and self.least == self.value)
+
+    def offer(self, orders: Orders | None, source: str) -> int | None:
+        """As `Search.offer`, and offer the same for the large instance if they repeat and are better than before."""
+        value = super().offer(orders, source)
+        if orders is not None and value is not None and (self.least is None or value < self.least):
+            n = None
+            words = self.repeating(orders)
+            if words is not None:
+                n = words.blocks(self.counts)
+            if words is not None and n is not None:
+                self.least = value
+                self.best = words.orders(n), f"{source}, enlarged from {self.instance.microbatches} microbatches"
+                if super().done:
+                    self.hand_over()
+        return value
+
+    def hand_over(self) -> None:
+        """Offer the best that repeats for the large instance; timing that takes longer than finding it here."""
+        if self.best is not None:
+            self.outer.offer(*self.best)
+            self.best = None
+
+    def repeating(self, orders: Orders) -> Words | None:
+        """The words of orders with the shortest period; None if they do not repeat."""
+        routes = len(self.flat.microbatches)
+        tried = (find_period(self.flat, orders, (step,) * routes) for step in range(1, _STEPS + 1))
+        return next(filter(None, tried), None)
+
+
+def enlarge(search: Search) -> None:
+    """Offer schedules of a small instance, enlarged; does nothing where the instance is itself small.
+
+    Raises
+    ------
+    OutOfBudget
+        The budget of `search` is used up.
+    """
+    instance = small_instance(search.instance, search.flat)
+    if instance is None:
+        return
+    budget = search.budget
+    small = Small(instance, Budget(budget.left / 4, budget.effort_left / 4), search)
+    with contextlib.suppress(OutOfBudget):
+        small.quickly()
+    small.hand_over()
+    budget.spend(small.budget.used)
