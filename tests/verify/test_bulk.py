@@ -124,7 +124,7 @@ def test_claimed_starts_are_judged_on_arrays_as_they_are_one_by_one(case, data):
 
 
 def test_a_claimed_timeline_has_one_start_for_each_slot():
-    instance = Instance(linear(2), 2, Costs.make(2), Memory.make(2, 2))
+    instance = Instance(linear(2), 2, Costs.make(2, F=1, B=1, W=1), Memory.make(2, 2, F=1))
     schedule = FAMILIES["zb-h1"].build(instance)
     starts = replay(schedule, instance).starts
     assert bulk.prove(Table.of(schedule), instance, timeline=starts) is not None
