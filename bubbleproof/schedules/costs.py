@@ -9,18 +9,25 @@ from typing import Literal, TypeAlias, get_args
 from bubbleproof.schedules.errors import InstanceError
 from bubbleproof.schedules.op import Kind
 
-__all__ = ["MAX_MAGNITUDE", "Channel", "Costs", "Memory"]
+__all__ = ["MAX_MAGNITUDE", "Channel", "Costs", "Memory", "Varying"]
 
 MAX_MAGNITUDE = 10**12
 """No single time or memory figure may be larger, so that sums over a whole schedule stay far inside 64 bits."""
 
-PerStage = int | Sequence[int]
+PerRank: TypeAlias = int | Sequence[int]
+PerStage: TypeAlias = int | Sequence[int | Sequence[int]]
+
+Varying: TypeAlias = tuple[tuple[str, tuple[tuple[int, ...], ...]], ...]
+"""(name, for each stage one figure per microbatch), sorted by name, of every figure that is given per microbatch."""
+
+_Rows: TypeAlias = tuple[tuple[int, ...], ...]
+"""For each stage one figure, or one per microbatch."""
 
 Channel: TypeAlias = Literal["latency", "pair", "rank"]
 """What a message occupies: nothing, its ordered pair of ranks, or the one outgoing queue of its sender."""
 
 
-def _per(name: str, value: PerStage, count: int, of: str, low: int | None = 0) -> tuple[int, ...]:
+def _per(name: str, value: PerRank, count: int, of: str, low: int | None = 0) -> tuple[int, ...]:
     """One integer for each stage (or rank), from one number or a list; `low` is the least value allowed."""
     scalar = not isinstance(value, Sequence) or isinstance(value, str)
     values: tuple[object, ...] = (value,) * count if scalar else tuple(value)  # type: ignore[arg-type]
@@ -39,6 +46,59 @@ def _per(name: str, value: PerStage, count: int, of: str, low: int | None = 0) -
     return tuple(found)
 
 
+def _rows(name: str, value: PerStage, stages: int, low: int | None = 0) -> _Rows:
+    """The figures of each stage, from one number, one per stage, or for some stages one per microbatch."""
+    scalar = isinstance(value, str) or not isinstance(value, Sequence)
+    if scalar or not any(isinstance(entry, Sequence) for entry in value):  # type: ignore[union-attr]
+        return tuple((figure,) for figure in _per(name, value, stages, "stage", low))  # type: ignore[arg-type]
+    if len(value) != stages:  # type: ignore[arg-type]
+        _per(name, (0,) * len(value), stages, "stage")  # type: ignore[arg-type]  # says so
+    found = []
+    for stage, entry in enumerate(value):  # type: ignore[arg-type]
+        count = len(entry) if isinstance(entry, Sequence) else 1
+        row = _per(f"{name}[{stage}]", entry, count, "microbatch", low)
+        if not row:
+            raise InstanceError(f"{name}[{stage}] is empty; give one number, or one per microbatch")
+        found.append(row)
+    return tuple(found)
+
+
+def _added(*terms: tuple[int, _Rows]) -> _Rows:
+    """The sum of factor × figures, entry by entry."""
+    found = []
+    for rows in zip(*(rows for _, rows in terms), strict=True):
+        count = max(map(len, rows))
+        found.append(
+            tuple(
+                sum(sign * row[j % len(row)] for (sign, _), row in zip(terms, rows, strict=True)) for j in range(count)
+            )
+        )
+    return tuple(found)
+
+
+def _varying(table: str, figures: dict[str, _Rows | None]) -> Varying:
+    """Those of the figures that are given per microbatch, written out."""
+    lengths = {
+        len(row): f"{table}.{name}[{stage}]"
+        for name, rows in figures.items()
+        for stage, row in enumerate(rows or ())
+        if len(row) > 1
+    }
+    if len(lengths) > 1:
+        (one, first), (other, second), *_ = sorted(lengths.items())
+        raise InstanceError(f"{first} has {one} entries, {second} has {other}; each has one per microbatch")
+    m = max(lengths, default=1)
+    return tuple(
+        (name, tuple(row if len(row) == m else row * m for row in rows))
+        for name, rows in sorted(figures.items())
+        if rows is not None and any(len(row) > 1 for row in rows)
+    )
+
+
+def _least(rows: _Rows) -> tuple[int, ...]:
+    return tuple(map(min, rows))
+
+
 @dataclass(frozen=True)
 class Costs:
     """Durations of the ops of each stage and of the messages between ranks.
@@ -46,17 +106,24 @@ class Costs:
     Parameters
     ----------
     F, B, W, BW
-        For each stage the duration of the forward, the input gradient, the weight gradient and the fused backward.
+        For each stage the duration of the forward, the input gradient, the weight gradient and the fused backward,
+        without the overhead; where it differs from microbatch to microbatch, the shortest.
     split
         Whether a backward may run as B and W apart. If not, only BW occurs.
     overlap_B, overlap_BW
         For each stage s, the duration of a pair whose forward is of stage s, with a B or a BW as the other member.
-        None: the pair lasts as long as its members one after the other.
+        Without the overhead; where it differs from microbatch to microbatch (of the forward), the shortest.
+        None: the pair lasts as long as its members one after the other, each with its overhead.
     comm
         Time of a message, for each ordered pair of ranks (a, b), a ≠ b. It delays the receiver and occupies no rank.
     channel
         ``latency``: any number of messages travel at once. ``pair``: those from one rank to another go one after the
         other. ``rank``: so do all that leave one rank. Their order is that of the ops that make them.
+    overhead
+        What every op lasts longer than stated; a fused backward, and a pair with a duration of its own, count once.
+    varying
+        The durations that are given per microbatch. Without them, and without the overhead, the instance is a
+        relaxation of this one: nothing takes longer.
     """
 
     F: tuple[int, ...]
@@ -69,12 +136,16 @@ class Costs:
     default_comm: int = 0
     comm: tuple[tuple[tuple[int, int], int], ...] = ()
     channel: Channel = "latency"
+    overhead: int = 0
+    varying: Varying = ()
     _comm: dict[tuple[int, int], int] = field(init=False, repr=False, compare=False, hash=False)
+    _varying: dict[str, _Rows] = field(init=False, repr=False, compare=False, hash=False)
 
     def __post_init__(self) -> None:
         if self.channel not in get_args(Channel):
             raise InstanceError(f"cost.channel = {self.channel!r} is none of {', '.join(get_args(Channel))}")
         object.__setattr__(self, "_comm", dict(self.comm))
+        object.__setattr__(self, "_varying", dict(self.varying))
 
     @classmethod
     def make(
@@ -90,8 +161,9 @@ class Costs:
         overlap_BW: PerStage | None = None,
         comm: int | Mapping[tuple[int, int], int] = 0,
         channel: Channel = "latency",
+        overhead: int = 0,
     ) -> Costs:
-        """Build costs from numbers or lists, one entry per stage.
+        """Build costs from numbers or lists, one entry per stage; an entry may be a list with one per microbatch.
 
         Parameters
         ----------
@@ -112,34 +184,47 @@ class Costs:
         """
         if split and W is None:
             raise InstanceError("cost.split = true needs cost.W, the time of the weight gradient")
-        forward = _per("cost.F", F, stages, "stage")
-        backward = _per("cost.B", B, stages, "stage")
-        weight = _per("cost.W", 0 if W is None else W, stages, "stage")
-        fused = (
-            tuple(b + w for b, w in zip(backward, weight, strict=True))
-            if BW is None
-            else _per("cost.BW", BW, stages, "stage")
-        )
+        forward, backward = _rows("cost.F", F, stages), _rows("cost.B", B, stages)
+        weight = _rows("cost.W", 0 if W is None else W, stages)
+        fused = None if BW is None else _rows("cost.BW", BW, stages)
+        with_b = None if overlap_B is None else _rows("cost.overlap_B", overlap_B, stages)
+        with_bw = None if overlap_BW is None else _rows("cost.overlap_BW", overlap_BW, stages)
+        named = {"F": forward, "B": backward, "W": weight, "BW": fused, "overlap_B": with_b, "overlap_BW": with_bw}
+        _varying("cost", named)  # refuses lists of unlike lengths before they are added up
+        fused = named["BW"] = _added((1, backward), (1, weight)) if fused is None else fused
         pairs = {} if isinstance(comm, int) else dict(comm)
         for (a, b), value in list(pairs.items()):
             _per(f'cost.comm."{a}-{b}"', value, 1, "edge")
             pairs.setdefault((b, a), value)
         return cls(
-            forward,
-            backward,
-            weight,
-            fused,
+            _least(forward),
+            _least(backward),
+            _least(weight),
+            _least(fused),
             W is not None if split is None else split,
-            None if overlap_B is None else _per("cost.overlap_B", overlap_B, stages, "stage"),
-            None if overlap_BW is None else _per("cost.overlap_BW", overlap_BW, stages, "stage"),
+            None if with_b is None else _least(with_b),
+            None if with_bw is None else _least(with_bw),
             _per("cost.comm", comm, 1, "edge")[0] if isinstance(comm, int) else 0,
             tuple(sorted(pairs.items())),
             channel,
+            _per("cost.overhead", overhead, 1, "instance")[0],
+            _varying("cost", named),
         )
 
-    def of(self, kind: Kind, stage: int) -> int:
-        """Duration of one op."""
-        return int(getattr(self, kind)[stage])
+    def figure(self, name: str, stage: int, microbatch: int) -> int:
+        """A duration as stated: of an op by its kind, or ``overlap_B``, ``overlap_BW``; without the overhead."""
+        rows = self._varying.get(name)
+        return int(getattr(self, name)[stage] if rows is None else rows[stage][microbatch])
+
+    def of(self, kind: Kind, stage: int, microbatch: int | None = None) -> int:
+        """Duration of one op with its overhead; without a microbatch, the shortest of all."""
+        stated = getattr(self, kind)[stage] if microbatch is None else self.figure(kind, stage, microbatch)
+        return int(stated) + self.overhead
+
+    @property
+    def microbatches(self) -> int | None:
+        """The number of microbatches for which durations are given; None if they hold for any number."""
+        return len(self.varying[0][1][0]) if self.varying else None
 
     def message(self, source: int, target: int) -> int:
         """Time of a message from rank `source` to rank `target`; 0 inside a rank."""
@@ -159,13 +244,17 @@ class Memory:
     ----------
     F, B, W, BW
         For each stage the change that an op makes: F at its start, the others at their end. They are accepted as
-        measured: B may be positive. Over one microbatch they sum to 0.
+        measured: B may be positive. Over one microbatch they sum to 0. Where they differ from microbatch to
+        microbatch: the least that F takes, the least that W gives back, and what follows from these for B and BW.
     static
         For each rank what it holds all the time (weights, optimizer state).
     cap
         For each rank the most it may hold at any instant; None for no cap.
     message
         For each stage the size of the tensor that leaves it forward (and whose gradient comes back); None if not known.
+    varying
+        The changes that are given per microbatch. Without them the instance is a relaxation of this one: no microbatch
+        ever holds more.
     """
 
     F: tuple[int, ...]
@@ -175,6 +264,11 @@ class Memory:
     static: tuple[int, ...]
     cap: tuple[int, ...] | None = None
     message: tuple[int, ...] | None = None
+    varying: Varying = ()
+    _varying: dict[str, _Rows] = field(init=False, repr=False, compare=False, hash=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_varying", dict(self.varying))
 
     @classmethod
     def make(
@@ -186,11 +280,13 @@ class Memory:
         B: PerStage | None = None,
         W: PerStage | None = None,
         BW: PerStage | None = None,
-        static: PerStage = 0,
-        cap: PerStage | None = None,
-        message: PerStage | None = None,
+        static: PerRank = 0,
+        cap: PerRank | None = None,
+        message: PerRank | None = None,
     ) -> Memory:
         """Build memory figures from numbers or lists, one entry per stage (static and cap: per rank).
+
+        An entry of F, B, W or BW may be a list with one number per microbatch.
 
         Parameters
         ----------
@@ -206,38 +302,48 @@ class Memory:
             F is negative, a figure is not an integer or too large, a microbatch leaves something behind, or a list
             has the wrong length.
         """
-        taken = _per("memory.F", F, stages, "stage")
-        given_b = None if B is None else _per("memory.B", B, stages, "stage", None)
-        given_w = None if W is None else _per("memory.W", W, stages, "stage", None)
+        taken = _rows("memory.F", F, stages)
+        given_b = None if B is None else _rows("memory.B", B, stages, None)
+        given_w = None if W is None else _rows("memory.W", W, stages, None)
+        given_bw = None if BW is None else _rows("memory.BW", BW, stages, None)
+        _varying("memory", {"F": taken, "B": given_b, "W": given_w, "BW": given_bw})
         if given_b is None:
-            given_b = tuple(-f - w for f, w in zip(taken, given_w, strict=True)) if given_w else (0,) * stages
+            given_b = _added((-1, taken), (-1, given_w)) if given_w else ((0,),) * stages
         if given_w is None:
-            given_w = tuple(-f - b for f, b in zip(taken, given_b, strict=True))
-        fused = (
-            tuple(b + w for b, w in zip(given_b, given_w, strict=True))
-            if BW is None
-            else _per("memory.BW", BW, stages, "stage", None)
-        )
-        for stage, (f, b, w, bw) in enumerate(zip(taken, given_b, given_w, fused, strict=True)):
-            if f + b + w != 0:
-                raise InstanceError(
-                    f"memory of stage {stage}: F {f} + B {b} + W {w} = {f + b + w}, but a microbatch must leave nothing"
-                )
-            if f + bw != 0:
-                raise InstanceError(f"memory of stage {stage}: F {f} + BW {bw} = {f + bw}, but must be 0")
+            given_w = _added((-1, taken), (-1, given_b))
+        fused = _added((1, given_b), (1, given_w)) if given_bw is None else given_bw
+        for kinds, rest in (("B {} + W {}", (given_b, given_w)), ("BW {}", (fused,))):
+            for stage, row in enumerate(_added((1, taken), *((1, rows) for rows in rest))):
+                for j, left in enumerate(row):
+                    if left:
+                        parts = [rows[stage][j % len(rows[stage])] for rows in (taken, *rest)]
+                        where = f"stage {stage}" + (f", microbatch {j}" if len(row) > 1 else "")
+                        raise InstanceError(
+                            f"memory of {where}: F {{}} + {kinds} = {left}, but a microbatch must leave nothing".format(
+                                *parts
+                            )
+                        )
+        least, kept = _least(taken), tuple(map(max, given_w))
         return cls(
-            taken,
-            given_b,
-            given_w,
-            fused,
+            least,
+            tuple(-f - w for f, w in zip(least, kept, strict=True)),
+            kept,
+            tuple(-f for f in least),
             _per("memory.static", static, ranks, "rank"),
             None if cap is None else _per("memory.cap", cap, ranks, "rank"),
             None if message is None else _per("memory.message", message, stages, "stage"),
+            _varying("memory", {"F": taken, "B": given_b, "W": given_w, "BW": fused}),
         )
 
-    def of(self, kind: Kind, stage: int) -> int:
-        """Change that one op makes to the memory of its rank."""
-        return int(getattr(self, kind)[stage])
+    def of(self, kind: Kind, stage: int, microbatch: int | None = None) -> int:
+        """Change that one op makes to the memory of its rank; without a microbatch, in the relaxation."""
+        rows = None if microbatch is None else self._varying.get(kind)
+        return int(getattr(self, kind)[stage] if rows is None else rows[stage][microbatch])  # type: ignore[index]
+
+    @property
+    def microbatches(self) -> int | None:
+        """The number of microbatches for which changes are given; None if they hold for any number."""
+        return len(self.varying[0][1][0]) if self.varying else None
 
     def changes(self) -> Iterator[tuple[int, int, int]]:
         """(F, B, W) of each stage."""

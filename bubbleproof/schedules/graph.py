@@ -83,7 +83,7 @@ def _memory_edges(schedule: Schedule, instance: Instance) -> Iterator[tuple[str,
     if memory.cap is None:
         return
     for rank, order in enumerate(schedule.orders):
-        changes = [[memory.of(op.kind, op.stage) for op in members(slot)] for slot in order]
+        changes = [[memory.of(op.kind, op.stage, op.microbatch) for op in members(slot)] for slot in order]
         given = [-sum(change for change in row if change < 0) for row in changes]
         level = memory.static[rank]
         for position, row in enumerate(changes):

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, TypeAlias, get_args
 
 from bubbleproof.schedules.costs import Costs, Memory
 from bubbleproof.schedules.errors import InstanceError
-from bubbleproof.schedules.op import Op, Overlap, Slot, members
+from bubbleproof.schedules.op import Kind, Op, Overlap, Slot, members
 from bubbleproof.schedules.placement import Placement
 
 __all__ = ["MAX_STAGE_MICROBATCHES", "Instance", "Objective", "Units"]
@@ -40,7 +40,7 @@ class Instance:
     microbatches
         m ≥ 1.
     costs, memory
-        Durations and memory changes per stage.
+        Durations and memory changes per stage, or per stage and microbatch.
     objective
         ``makespan``: last end − first start over all ranks. ``span``: the longest, over ranks, of last end − first
         start on that rank.
@@ -87,6 +87,9 @@ class Instance:
         ):
             if have != want:
                 raise InstanceError(f"{name} has {have} entries for {want}")
+        for name, count in (("cost", self.costs.microbatches), ("memory", self.memory.microbatches)):
+            if count not in (None, m):
+                raise InstanceError(f"{name} is given for each of {count} microbatches, but there are {m}")
         for (a, b), _ in self.costs.comm:
             if not (0 <= a < ranks and 0 <= b < ranks) or a == b:
                 raise InstanceError(f'cost.comm."{a}-{b}": an edge joins two different ranks of 0 … {ranks - 1}')
@@ -112,28 +115,63 @@ class Instance:
         if self.memory.cap is None:
             return
         for rank, cap in enumerate(self.memory.cap):
-            need = max(self.least_memory(rank, route) for route in set(self.route_of_microbatch))
+            need = max(self.least_memory(rank, k, microbatch=j) for k, j in self._kinds_of_microbatch())
             if need > cap:
                 unit = "" if self.units.memory == "1" else f" {self.units.memory}"
                 raise InstanceError(
                     f"memory.cap of rank {rank} = {cap}{unit}, but one microbatch alone needs {need}{unit} there"
                 )
 
-    def least_memory(self, rank: int, route: int = 0, *, split: bool = False) -> int:
+    def _kinds_of_microbatch(self) -> Iterator[tuple[int, int]]:
+        """(route, the first microbatch) of each class."""
+        for alike in self.classes:
+            if alike:
+                yield self.route_of_microbatch[alike[0]], alike[0]
+
+    def least_memory(self, rank: int, route: int = 0, *, split: bool = False, microbatch: int | None = None) -> int:
         """Least peak of a rank while one microbatch passes alone: all its forwards, then the backwards in reverse.
 
         With fused backwards, which every instance allows, each backward only gives back, so the peak is the sum of the
         forwards. With B and W apart (`split`) a W that gives back follows its B at once, and a W that takes waits until
         all backwards are done: every level is then the lowest that any order of the microbatch's ops can have there.
+        Where memory differs from microbatch to microbatch, name the `microbatch`.
         """
         memory = self.memory
+
+        def change(kind: Kind, stage: int) -> int:
+            return memory.of(kind, stage, microbatch)
+
         mine = [s for s, r in enumerate(self.placement.routes[route]) if r == rank]
-        level = peak = memory.static[rank] + sum(memory.F[stage] for stage in mine)
+        level = peak = memory.static[rank] + sum(change("F", stage) for stage in mine)
         for stage in reversed(mine):
-            for change in (memory.B[stage], min(0, memory.W[stage])) if split else (memory.BW[stage],):
-                level += change
+            steps = (change("B", stage), min(0, change("W", stage))) if split else (change("BW", stage),)
+            for step in steps:
+                level += step
                 peak = max(peak, level)
         return peak
+
+    @cached_property
+    def classes(self) -> tuple[tuple[int, ...], ...]:
+        """The microbatches, ascending, in classes of equal ones: same route, durations and memory.
+
+        If no figure is given per microbatch, class k has those of route k. Inside a class the order of the microbatches
+        does not matter (docs/semantics.md, theorem 5); the classes are in the order of their first microbatches then.
+        """
+        rows = [row for table in (self.costs, self.memory) for _, stages in table.varying for row in stages]
+        if not rows:
+            found: list[list[int]] = [[] for _ in self.placement.routes]
+            for j, route in enumerate(self.route_of_microbatch):
+                found[route].append(j)
+            return tuple(map(tuple, found))
+        equal: dict[tuple[int, ...], list[int]] = {}
+        for j, key in enumerate(zip(self.route_of_microbatch, *rows, strict=True)):
+            equal.setdefault(key, []).append(j)
+        return tuple(map(tuple, equal.values()))
+
+    @property
+    def identical(self) -> bool:
+        """Whether all microbatches of a route have the same durations and memory."""
+        return sum(map(bool, self.classes)) == len(set(self.route_of_microbatch))
 
     @property
     def ranks(self) -> int:
@@ -155,8 +193,9 @@ class Instance:
             forward, backward = slot
             pair = self.costs.overlap_B if backward.kind == "B" else self.costs.overlap_BW
             if pair is not None:
-                return pair[forward.stage]
-        return sum(self.costs.of(op.kind, op.stage) for op in members(slot))
+                name = f"overlap_{backward.kind}"
+                return self.costs.figure(name, forward.stage, forward.microbatch) + self.costs.overhead
+        return sum(self.costs.of(op.kind, op.stage, op.microbatch) for op in members(slot))
 
     def message(self, stage: int, to_stage: int, microbatch: int) -> int:
         """Time of the message of one microbatch between two neighbouring stages; 0 if both are on one rank."""
@@ -175,10 +214,10 @@ class Instance:
         """For each rank the total duration of its ops: no pairs, backwards split where the instance allows it."""
         work = [0] * self.ranks
         kinds = ("F", *self.costs.backward_kinds)
-        for stage in range(self.stages):
-            each = sum(self.costs.of(kind, stage) for kind in kinds)
-            for microbatch in range(self.microbatches):
-                work[self.rank_of(stage, microbatch)] += each
+        for alike in self.classes:
+            for stage in range(self.stages if alike else 0):
+                each = sum(self.costs.of(kind, stage, alike[0]) for kind in kinds)
+                work[self.rank_of(stage, alike[0])] += each * len(alike)
         return tuple(work)
 
     def with_(self, **changes: object) -> Instance:

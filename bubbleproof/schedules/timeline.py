@@ -133,7 +133,7 @@ class Timeline:
         best = Peak(level, self.first_start, None)
         for slot, start, end in zip(self.schedule.orders[rank], self.starts[rank], self.ends[rank], strict=True):
             for op in members(slot):  # a pair takes at its start and gives back at its end, in this order
-                level += memory.of(op.kind, op.stage)
+                level += memory.of(op.kind, op.stage, op.microbatch)
                 if level > best.memory:
                     best = Peak(level, start if op.kind == "F" else end, slot)
         return best

@@ -7,9 +7,11 @@ from the definitions, so that a slip on either side shows.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import gcd
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from bubbleproof.schedules.costs import Costs
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.solver.bounds_ends import Passage, find_ends
 from bubbleproof.verify.certificate import Certificate
@@ -33,8 +35,8 @@ class _Chunk(NamedTuple):
 class _Route:
     """Prefix sums along one route."""
 
-    def __init__(self, instance: Instance, route: tuple[int, ...], forward: list[int], pairs: list[list[int]]) -> None:
-        costs, last = instance.costs, len(route) - 1
+    def __init__(self, costs: Costs, route: tuple[int, ...], forward: list[int], pairs: list[list[int]]) -> None:
+        last = len(route) - 1
         self.rank_of = route
         self.first: dict[int, int] = {}
         self.stages: dict[int, list[int]] = {}
@@ -80,10 +82,23 @@ class _Rank(NamedTuple):
     """The most work of W left when the last backward has ended."""
 
 
+def _lasting(costs: Costs) -> Costs:
+    """Costs with the overhead in every slot; of durations that differ from microbatch to microbatch the shortest."""
+
+    def more(figures: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        return None if figures is None else tuple(figure + costs.overhead for figure in figures)
+
+    if costs.overhead:
+        names = ("F", "B", "W", "BW", "overlap_B", "overlap_BW")
+        changed: dict[str, Any] = {name: more(getattr(costs, name)) for name in names}
+        costs = replace(costs, overhead=0, **changed)
+    return costs
+
+
 class _Bounds:
     def __init__(self, instance: Instance) -> None:
-        self.instance, self.m = instance, instance.microbatches
-        costs, placement = instance.costs, instance.placement
+        self.instance, self.m, self.costs = instance, instance.microbatches, _lasting(instance.costs)
+        costs, placement = self.costs, instance.placement
         self.with_b = costs.overlap_B if costs.split else None
         self.with_bw = costs.overlap_BW
         forward = [
@@ -104,11 +119,11 @@ class _Bounds:
             least_bw = none if self.with_bw is None else min([none, *(self.with_bw[s] for s in held)])
             pairs.append([min(least_b, least_bw), least_b, least_bw])
         self.counts = [n for n in used if n]
-        self.routes = [_Route(instance, route, forward, pairs) for route in routes]
+        self.routes = [_Route(costs, route, forward, pairs) for route in routes]
         self.ranks = {r: self._rank(r) for r in ranks if self.held[r]}
 
     def _rank(self, rank: int) -> _Rank:
-        costs, memory = self.instance.costs, self.instance.memory
+        costs, memory = self.costs, self.instance.memory
         held = self.held[rank]
         plain = {}
         for s in held:

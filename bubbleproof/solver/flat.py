@@ -1,9 +1,10 @@
 """An instance as queues of ops: the form in which the solver builds, times and compares orders quickly.
 
-With identical microbatches nothing is lost by running each kind of op of a stage in microbatch order
-(docs/semantics.md, order symmetry; with two routes: in microbatch order on each route). So the order of a rank is fully
-described by a sequence of *queues*, a queue being one kind of op of one stage on one route, and the k-th entry of a
-queue is the k-th microbatch of that route. Everything here is plain lists of integers: this is on the path to the first
+Nothing is lost by running each kind of op of a stage in microbatch order within each class of equal microbatches, those
+of one route with the same costs and memory (docs/semantics.md, order symmetry). So the order of a rank is fully
+described by a sequence of *queues*, a queue being one kind of op of one stage for one class, and the k-th entry of a
+queue is the k-th microbatch of that class. How classes interleave stays free; if no two microbatches are equal, that is
+every order. Everything here is plain lists of integers: this is on the path to the first
 answer, and importing an array library costs more than the answer.
 """
 
@@ -28,19 +29,22 @@ Orders: TypeAlias = list[list[int]]
 class Flat:
     """Queues of an instance.
 
-    Queue ``line * K + i`` holds the ops of kind ``kinds[i]`` of one line, a line being a stage on a route. K = 3 kinds
-    (F, B, W) if backwards are split, else 2 (F, BW).
+    Queue ``line * K + i`` holds the ops of kind ``kinds[i]`` of one line, a line being a stage for a class of equal
+    microbatches. K = 3 kinds (F, B, W) if backwards are split, else 2 (F, BW).
 
     Parameters
     ----------
-    rank, duration, change, size, stage, route
-        Of each queue: its rank, the time and the memory change of one op, the number of ops, its stage and route.
+    rank, duration, change, size, stage, alike
+        Of each queue: its rank, the time and the memory change of one op, the number of ops, its stage, and the class
+        of its microbatches.
     inputs, outputs
         Of each queue: (queue, delay) pairs; the k-th op needs the k-th op of every input queue.
     cap
         Of each rank: the most that ops may add to the static part; None without a cap.
     wires
         The messages, if they occupy channels.
+    microbatches, class_of
+        The microbatches of each class, and the class of each microbatch.
     """
 
     instance: Instance
@@ -50,35 +54,41 @@ class Flat:
     change: list[int] = field(default_factory=list)
     size: list[int] = field(default_factory=list)
     stage: list[int] = field(default_factory=list)
-    route: list[int] = field(default_factory=list)
+    alike: list[int] = field(default_factory=list)
     inputs: list[tuple[tuple[int, int], ...]] = field(default_factory=list)
     outputs: list[list[tuple[int, int]]] = field(default_factory=list)
     queues_of_rank: list[list[int]] = field(default_factory=list)
     microbatches: list[list[int]] = field(default_factory=list)
+    class_of: list[int] = field(default_factory=list)
     cap: list[int] | None = None
     wires: Wires | None = None
 
     def __post_init__(self) -> None:
         instance = self.instance
         self.kinds = ("F", *instance.costs.backward_kinds)
-        routes, stages = instance.placement.routes, instance.stages
-        self.microbatches = [[] for _ in routes]
-        for j, route in enumerate(instance.route_of_microbatch):
-            self.microbatches[route].append(j)
+        stages = instance.stages
+        self.microbatches = [list(alike) for alike in instance.classes]
+        self.class_of = [0] * instance.microbatches
+        for index, alike in enumerate(self.microbatches):
+            for j in alike:
+                self.class_of[j] = index
         width = len(self.kinds)
         self.queues_of_rank = [[] for _ in range(instance.ranks)]
-        for route, ranks in enumerate(routes):
+        for index, alike in enumerate(self.microbatches):
+            # a class without microbatches is that of a route which none follows
+            first = alike[0] if alike else None
+            ranks = instance.placement.routes[index if first is None else instance.route_of_microbatch[first]]
             for stage, rank in enumerate(ranks):
-                base = (route * stages + stage) * width
+                base = (index * stages + stage) * width
                 forward, backward = ranks[stage - 1 : stage], ranks[stage + 1 : stage + 2]
-                for index, kind in enumerate(self.kinds):
+                for offset, kind in enumerate(self.kinds):
                     self.rank.append(rank)
-                    self.duration.append(instance.costs.of(kind, stage))
-                    self.change.append(instance.memory.of(kind, stage))
-                    self.size.append(len(self.microbatches[route]))
+                    self.duration.append(instance.costs.of(kind, stage, first))
+                    self.change.append(instance.memory.of(kind, stage, first))
+                    self.size.append(len(alike))
                     self.stage.append(stage)
-                    self.route.append(route)
-                    self.queues_of_rank[rank].append(base + index)
+                    self.alike.append(index)
+                    self.queues_of_rank[rank].append(base + offset)
                 up = ((base - width, instance.costs.message(forward[0], rank)),) if stage else ()
                 down = ((base + width + 1, instance.costs.message(backward[0], rank)),) if backward else ()
                 self.inputs.append(up)
@@ -124,7 +134,7 @@ class Flat:
             for queue in order:
                 k = taken[queue]
                 taken[queue] = k + 1
-                row.append(Op(self.kinds[queue % width], self.stage[queue], self.microbatches[self.route[queue]][k]))
+                row.append(Op(self.kinds[queue % width], self.stage[queue], self.microbatches[self.alike[queue]][k]))
             rows.append(tuple(row))
         return Schedule(tuple(rows), name)
 
@@ -134,14 +144,14 @@ class Flat:
         A fused backward of an instance whose backwards are split is taken apart into B followed by W.
         """
         kind_index = {kind: index for index, kind in enumerate(self.kinds)}
-        route_of, stages, width = self.instance.route_of_microbatch, self.instance.stages, self.width
+        class_of, stages, width = self.class_of, self.instance.stages, self.width
         rows: Orders = []
         for order in schedule.orders:
             row = []
             for slot in order:
                 if not isinstance(slot, Op):
                     return None
-                base = (route_of[slot.microbatch] * stages + slot.stage) * width
+                base = (class_of[slot.microbatch] * stages + slot.stage) * width
                 if slot.kind in kind_index:
                     row.append(base + kind_index[slot.kind])
                 elif width == 3:

@@ -58,8 +58,8 @@ def one_at_a_time(flat: Flat) -> Orders:
     """Every microbatch alone: forwards up the stages, backwards down, each W right after its B."""
     orders: Orders = [[] for _ in range(flat.ranks)]
     width, stages = flat.width, flat.instance.stages
-    for route in flat.instance.route_of_microbatch:
-        base = route * stages * width
+    for index in flat.class_of:
+        base = index * stages * width
         for stage in range(stages):
             queue = base + stage * width
             orders[flat.rank[queue]].append(queue)
@@ -131,6 +131,14 @@ class _Run:
             for line, depth in enumerate(knobs.depth):
                 self.depth[line * width] = depth
         self.sent: dict[tuple[int, ...], int] = {}
+        # how many microbatches are in flight at a stage whose lines are of several classes; empty if each has one
+        self.in_flight: list[list[int]] = []
+        if not flat.instance.identical:
+            shared: dict[tuple[int, int], list[int]] = {}
+            route_of = flat.instance.route_of_microbatch
+            for queue in range(n):
+                key = flat.stage[queue], route_of[flat.microbatches[flat.alike[queue]][0]]
+                self.in_flight.append(shared.setdefault(key, [0]))
         # which queue an op feeds and how long it takes; the own forward of a B not at the top is older news
         self.feeds: list[list[tuple[int, int]]] = [[] for _ in range(n)]
         for queue, targets in enumerate(flat.outputs):
@@ -171,6 +179,8 @@ class _Run:
         self.level[rank] += flat.change[queue]
         self.free[rank] = end
         self.orders[rank].append(queue)
+        if self.in_flight:
+            self.in_flight[queue][0] += (1, -1, 0)[queue % flat.width]
         for target, delay in self.feeds[queue]:
             self.arrival[target].append(end + delay if flat.wires is None else self.sent_at(rank, target, end) + delay)
         return end
@@ -212,7 +222,8 @@ class _Run:
                 if done[line + 2] < weight_key:
                     weight, weight_key = line + 2, done[line + 2]
             k = done[line]
-            if k < size[line] and k < len(arrival[line]) and k - done[line + 1] < self.depth[line]:
+            started = self.in_flight[line][0] if self.in_flight else k - done[line + 1]
+            if k < size[line] and k < len(arrival[line]) and started < self.depth[line]:
                 at = arrival[line][k]
                 if change[line] + reserve[line] > room:
                     starved = starved or at <= time

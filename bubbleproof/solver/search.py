@@ -96,13 +96,17 @@ def plain_is_best(instance: Instance) -> bool:
     memory does not rise in between unless B takes some.
     """
     costs, memory = instance.costs, instance.memory
-    stages = range(instance.stages)
+    figure, overhead = costs.figure, costs.overhead
+    cells = [(s, alike[0]) for alike in instance.classes if alike for s in range(instance.stages)]
     for kind, pairs in (("B", costs.overlap_B), ("BW", costs.overlap_BW)):
         if pairs is not None and (kind == "BW" or costs.split):
-            backward = costs.B if kind == "B" else costs.BW
-            if any(pairs[s] < costs.F[s] + max(backward) for s in stages):
+            backward = max(figure(kind, s, j) for s, j in cells) + overhead
+            if any(figure(f"overlap_{kind}", s, j) < figure("F", s, j) + backward for s, j in cells):
                 return False
-    return not costs.split or all(costs.BW[s] >= costs.B[s] + costs.W[s] and memory.B[s] <= 0 for s in stages)
+    return not costs.split or all(
+        figure("BW", s, j) >= figure("B", s, j) + figure("W", s, j) + overhead and memory.of("B", s, j) <= 0
+        for s, j in cells
+    )
 
 
 class Search:
@@ -211,7 +215,14 @@ class Search:
 
     def notes(self) -> tuple[str, ...]:
         """What the reader of the record must know."""
-        found = ["microbatches are identical, so every queue is served in microbatch order (no loss)"]
+        if self.instance.identical:
+            found = ["microbatches are identical, so every queue is served in microbatch order (no loss)"]
+        else:
+            classes = len(self.flat.microbatches)
+            found = [
+                f"microbatches differ: there are {classes} classes of equal ones, only inside a class does their order "
+                "not matter, and the search leaves open how classes interleave (no loss)"
+            ]
         if not plain_is_best(self.instance):
             found.append("a pair or a fused backward is cheaper than its parts: only families use them")
         return tuple(found)

@@ -117,8 +117,11 @@ def _claimed(
 
 
 def figures(table: Table, instance: Instance, places: Places, target: Target | None) -> Facts | None:
-    """As `prove`, of a schedule whose places are known; not for occupied channels and sums beyond 62 bits."""
-    if instance.costs.channel != "latency" or not _sums_are_safe(table, instance):
+    """As `prove`; not for occupied channels, figures per microbatch, and sums beyond 62 bits."""
+    costs = instance.costs
+    if costs.channel != "latency" or costs.varying or instance.memory.varying:
+        return None
+    if not _sums_are_safe(table, instance):
         return None
     peak = peaks(table, instance)
     if peak is None or (target == "torch" and not _last_stage_in_order(table, instance)):
@@ -139,7 +142,7 @@ def _sums_are_safe(table: Table, instance: Instance) -> bool:
     longest = max(map(max, (costs.F, costs.B, costs.W, costs.BW, costs.overlap_B or (0,), costs.overlap_BW or (0,))))
     message = max([costs.default_comm, *(time for _, time in costs.comm)])
     change = max(abs(value) for row in (memory.F, memory.B, memory.W, memory.BW, memory.static) for value in row)
-    return (2 * longest + message + change) * (len(table) + 1) < _SAFE
+    return (2 * (longest + costs.overhead) + message + change) * (len(table) + 1) < _SAFE
 
 
 class Places:
@@ -223,14 +226,14 @@ def peaks(table: Table, instance: Instance) -> tuple[int, ...] | None:
 def durations(table: Table, instance: Instance, places: Places) -> NDArray[np.int64]:
     """The duration of every slot."""
     costs = instance.costs
-    each = np.array([costs.F, costs.B, costs.W, costs.BW], np.int64)[table.kind, table.stage]
+    each = np.array([costs.F, costs.B, costs.W, costs.BW], np.int64)[table.kind, table.stage] + costs.overhead
     found = each[places.first]
     second = np.flatnonzero(table.joined)
     found[places.slot[second]] += each[second]
     for kind, together in ((_B, costs.overlap_B), (_BW, costs.overlap_BW)):
         if together is not None:
             these = second[table.kind[second] == kind]
-            found[places.slot[these]] = np.array(together, np.int64)[table.stage[these - 1]]
+            found[places.slot[these]] = np.array(together, np.int64)[table.stage[these - 1]] + costs.overhead
     return found
 
 

@@ -191,8 +191,9 @@ class Case:
         if isinstance(slot, Overlap) and well_formed(slot):
             together = costs.overlap_B if slot.backward.kind == "B" else costs.overlap_BW
             if together is not None:
-                return together[slot.forward.stage]
-        return sum(costs.of(op.kind, op.stage) for op in members(slot))
+                forward, backward = slot
+                return costs.figure(f"overlap_{backward.kind}", forward.stage, forward.microbatch) + costs.overhead
+        return sum(costs.figure(*op) + costs.overhead for op in members(slot))
 
     @cached_property
     def durations(self) -> list[list[int]]:

@@ -109,5 +109,5 @@ def levels(case: Case, rank: int) -> Iterator[tuple[int, Op, int]]:
     level = memory.static[rank]
     for position, slot in enumerate(case.schedule.orders[rank]):
         for op in members(slot):
-            level += memory.of(op.kind, op.stage)
+            level += memory.of(op.kind, op.stage, op.microbatch)
             yield position, op, level

@@ -171,6 +171,8 @@ def prove(
     """
     if first < 1 or multiple_of < 1 or (up_to is not None and up_to < first):
         raise BubbleproofError(f"m from {first} to {up_to} by {multiple_of}: no range of numbers of microbatches")
+    if instance.costs.varying or instance.memory.varying:
+        raise BubbleproofError("costs or memory are given per microbatch, so the instance is one for that number only")
     maker = _Maker(generator, instance, multiple_of)
     limit = MAX_STAGE_MICROBATCHES // instance.stages
     soon = first + 2 * instance.stages + 4

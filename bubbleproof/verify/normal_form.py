@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from bubbleproof.schedules.costs import Costs
 from bubbleproof.schedules.instance import Instance
 
 __all__ = ["Refused", "Share", "Step"]
@@ -27,11 +28,30 @@ class Share(msgspec.Struct, frozen=True):
     """Memory held from the end of B to the end of W."""
 
 
+def _with_overhead(costs: Costs) -> Costs:
+    """Figures that say how long a slot of each kind lasts at least."""
+    if not costs.overhead:
+        return costs
+    h = costs.overhead
+    return Costs(
+        F=tuple(x + h for x in costs.F),
+        B=tuple(x + h for x in costs.B),
+        W=tuple(x + h for x in costs.W),
+        BW=tuple(x + h for x in costs.BW),
+        split=costs.split,
+        overlap_B=None if costs.overlap_B is None else tuple(x + h for x in costs.overlap_B),
+        overlap_BW=None if costs.overlap_BW is None else tuple(x + h for x in costs.overlap_BW),
+        default_comm=costs.default_comm,
+        comm=costs.comm,
+    )
+
+
 class Step:
     """An instance as the rules see it: least times between events, and what each rank has to run."""
 
     def __init__(self, instance: Instance) -> None:
-        self.m, self.costs, self.memory = instance.microbatches, instance.costs, instance.memory
+        self.m, self.memory = instance.microbatches, instance.memory
+        self.costs = _with_overhead(instance.costs)
         self.one_chunk = instance.placement.one_chunk
         count = [instance.route_of_microbatch.count(k) for k in range(len(instance.placement.routes))]
         self.routes = [(n, route) for n, route in zip(count, instance.placement.routes, strict=True) if n]

@@ -154,5 +154,5 @@ def buffered_levels(case: ProgramCase, rank: int) -> Iterator[tuple[int, int]]:
                 transfer = case.program.rows[rank][received[kind].position]
                 assert isinstance(transfer, Transfer)
                 buffer = sizes[min(transfer.stage, transfer.peer_stage)]
-            level += memory.of(op.kind, op.stage) - buffer
+            level += memory.of(op.kind, op.stage, op.microbatch) - buffer
             yield position, level

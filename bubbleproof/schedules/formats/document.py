@@ -32,7 +32,9 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 Natural = Annotated[int, msgspec.Meta(ge=0)]
 Figures = Natural | list[Natural]
 """One number for all stages (or ranks), or a list with one for each."""
-Changes = int | list[int]
+Durations = Natural | list[Natural | list[Natural]]
+"""One number for all stages, or a list with one for each stage, or in its place a list with one per microbatch."""
+Changes = int | list[int | list[int]]
 """The same for memory changes, which may be negative."""
 
 
@@ -56,21 +58,22 @@ class PlacementTable(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=T
 class CostTable(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Durations of the ops of each stage, and of messages between ranks."""
 
-    F: Figures
-    B: Figures
-    W: Figures | None = None
-    BW: Figures | None = None
+    F: Durations
+    B: Durations
+    W: Durations | None = None
+    BW: Durations | None = None
     split: bool | None = None
     comm: Natural | dict[str, Natural] = 0
     channel: Channel = "latency"
-    overlap_B: Figures | None = None
-    overlap_BW: Figures | None = None
+    overhead: Natural = 0
+    overlap_B: Durations | None = None
+    overlap_BW: Durations | None = None
 
 
 class MemoryTable(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """What each op adds to the memory of its rank, what the rank always holds, and the most it may hold."""
 
-    F: Figures = 1
+    F: Durations = 1
     B: Changes | None = None
     W: Changes | None = None
     BW: Changes | None = None
@@ -242,6 +245,7 @@ def _build(document: InstanceDocument, units: Units) -> Instance:
         overlap_BW=cost.overlap_BW,
         comm=comm,
         channel=cost.channel,
+        overhead=cost.overhead,
     )
     figures = Memory.make(
         placement.stages,
@@ -314,36 +318,49 @@ def _edge(key: str) -> tuple[int, int]:
 def instance_document(instance: Instance) -> InstanceDocument:
     """The document of an instance, in the shortest form: one number where all stages (or ranks) have the same."""
     costs, memory = instance.costs, instance.memory
-    weight_known = costs.split or any(costs.W)
+    weight_known = costs.split or any(costs.W) or "W" in dict(costs.varying)
+    derived = all(
+        costs.figure("BW", s, j) == costs.figure("B", s, j) + costs.figure("W", s, j)
+        for s in range(instance.stages)
+        for j in range(costs.microbatches or 1)
+    )
     return InstanceDocument(
         format=INSTANCE_FORMAT,
         microbatches=instance.microbatches,
         placement=_placement_table(instance),
         cost=CostTable(
-            F=_shortest(costs.F),
-            B=_shortest(costs.B),
-            W=_shortest(costs.W) if weight_known else None,
-            BW=None
-            if all(x == b + w for x, b, w in zip(costs.BW, costs.B, costs.W, strict=True))
-            else _shortest(costs.BW),
+            F=_stated(costs, "F"),
+            B=_stated(costs, "B"),
+            W=_stated(costs, "W") if weight_known else None,
+            BW=None if derived else _stated(costs, "BW"),
             split=None if costs.split == weight_known else costs.split,
             comm=_comm(costs, instance.ranks),
             channel=costs.channel,
-            overlap_B=None if costs.overlap_B is None else _shortest(costs.overlap_B),
-            overlap_BW=None if costs.overlap_BW is None else _shortest(costs.overlap_BW),
+            overhead=costs.overhead,
+            overlap_B=None if costs.overlap_B is None else _stated(costs, "overlap_B"),
+            overlap_BW=None if costs.overlap_BW is None else _stated(costs, "overlap_BW"),
         ),
         name=instance.name,
         objective=instance.objective,
         units=None if instance.units == Units() else UnitsTable(instance.units.time, instance.units.memory),
         memory=MemoryTable(
-            F=_shortest(memory.F),
-            B=_shortest(memory.B),
-            W=_shortest(memory.W),
+            F=_stated(memory, "F"),
+            B=_stated(memory, "B"),
+            W=_stated(memory, "W"),
             static=_shortest(memory.static),
             cap=None if memory.cap is None else _shortest(memory.cap),
             message=None if memory.message is None else _shortest(memory.message),
         ),
     )
+
+
+def _stated(table: Costs | Memory, name: str) -> Any:
+    """A figure in its shortest form: a number, one per stage, or for some stages one per microbatch."""
+    rows = dict(table.varying).get(name)
+    if rows is None:
+        return _shortest(getattr(table, name))
+    differ = any(len(set(row)) > 1 for row in rows)
+    return [row[0] if differ and len(set(row)) == 1 else list(row) for row in rows]
 
 
 def _shortest(values: tuple[int, ...]) -> int | list[int]:

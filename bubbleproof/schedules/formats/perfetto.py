@@ -103,7 +103,7 @@ def _memory(timeline: Timeline, scale: int) -> Iterator[dict[str, Any]]:
     level = list(memory.static)
     for rank, slot, start, end in _slots(timeline):
         for op in members(slot):
-            level[rank] += memory.of(op.kind, op.stage)
+            level[rank] += memory.of(op.kind, op.stage, op.microbatch)
             at = start if op.kind == "F" else end
             yield {
                 "ph": "C",

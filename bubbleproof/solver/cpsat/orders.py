@@ -36,7 +36,7 @@ class Orders:
         v, flat = self.v, self.v.flat
         if queue == other:
             return i < k
-        if flat.route[queue] == flat.route[other]:
+        if flat.alike[queue] == flat.alike[other]:
             first, second = _rank_in_microbatch(v, queue), _rank_in_microbatch(v, other)
             if first < second and i <= k and _leads_to(v, queue, other):
                 return True
