@@ -20,7 +20,7 @@ __all__ = ["ALWAYS_ASSUMED", "Gathered", "gather", "rules_for", "verify"]
 ALWAYS_ASSUMED: tuple[str, ...] = (
     "Messages: each arrives a fixed time after its op ends; sends never block, and none is lost or delayed by another. "
     "The order of sends and receives was not checked.",
-    "All microbatches have the same durations and memory.",
+    "Ops last, and change memory, as the instance states it for their stage and microbatch.",
     "Memory is what the instance states for each op and rank; buffers of messages are not counted.",
     "Gradient reduction and the optimizer step are outside the schedule.",
 )

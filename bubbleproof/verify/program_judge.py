@@ -19,7 +19,7 @@ __all__ = ["ALWAYS_ASSUMED", "assumed", "verify_program"]
 
 ALWAYS_ASSUMED: tuple[str, ...] = (
     "Replicas of a stage run the same rows; collectives wait for nothing that stands in another row.",
-    "All microbatches have the same durations and memory.",
+    "Ops last, and change memory, as the instance states it for their stage and microbatch.",
 )
 """What every verdict on a program rests on; docs/semantics.md, section 11."""
 

@@ -23,6 +23,8 @@ def test_the_file_is_current(name):
 def test_the_schema_of_an_instance_knows_the_keys_of_the_examples():
     schema = json.loads(schemas()["bubbleproof-instance-1"])
     cost = schema["$defs"]["CostTable"]
-    assert {"F", "B", "W", "BW", "split", "comm", "channel", "overlap_B", "overlap_BW"} == set(cost["properties"])
+    assert {"F", "B", "W", "BW", "split", "comm", "channel", "overhead", "overlap_B", "overlap_BW"} == set(
+        cost["properties"]
+    )
     assert cost["additionalProperties"] is False
     assert schema["$defs"]["InstanceDocument"]["properties"]["format"] == {"const": "bubbleproof-instance/1"}

@@ -114,7 +114,7 @@ def test_verify_says_what_was_checked_and_assumed(here, capsys):
     out = printed(capsys, "verify", "s.json").out
     assert out.startswith("s.json: PROVED\n")
     assert "checked: " in out
-    assert "assumed: All microbatches have the same durations and memory." in out
+    assert "assumed: Ops last, and change memory, as the instance states it for their stage and microbatch." in out
 
 
 def test_verify_shows_a_deadlock_and_returns_1(here, capsys):

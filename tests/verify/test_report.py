@@ -52,7 +52,7 @@ def test_the_text_of_a_report_has_the_verdict_the_picture_and_the_assumptions():
     assert not any("more of this rule" in line for line in lines)
     assert lines[1].startswith("V202: deadlock: rank 0 waits at 0BW0")
     assert lines[3] == "    rank 0  0F0  [0BW0] [0F1]  0BW1"
-    assert "assumed: All microbatches have the same durations and memory." in lines
+    assert "assumed: Ops last, and change memory, as the instance states it for their stage and microbatch." in lines
 
 
 def test_what_was_not_checked_is_said_once():

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bubbleproof.schedules.errors import BubbleproofError, FormatError
+from bubbleproof.schedules.errors import BubbleproofError, FormatError, InstanceError
 from bubbleproof.schedules.formats import instance_toml
 from bubbleproof.schedules.instance import Instance, Units
 from tests.strategies import instances
@@ -204,3 +204,42 @@ def test_the_search_for_such_keys_is_quick(text):
 
 def test_a_name_with_dots_is_read():
     assert instance_toml.loads(GOOD.replace("two ranks", "v1." * 40)).name == "v1." * 40
+
+
+UNEQUAL = """
+format = "bubbleproof-instance/1"
+microbatches = 2
+[placement]
+kind = "linear"
+ranks = 2
+[cost]
+F = [3, [1, 2]]
+B = [[1, 1], 4]
+W = 2
+overhead = 5
+[memory]
+F = [[4, 2], 3]
+B = [[-3, -1], 1]
+"""
+
+
+def test_a_figure_per_microbatch_may_stand_for_that_of_a_stage():
+    instance = instance_toml.loads(UNEQUAL)
+    costs, memory = instance.costs, instance.memory
+    assert [[costs.of("F", s, j) for j in (0, 1)] for s in (0, 1)] == [[8, 8], [6, 7]]
+    assert [[costs.of("BW", s, j) for j in (0, 1)] for s in (0, 1)] == [[8, 8], [11, 11]]
+    assert [[memory.of("W", s, j) for j in (0, 1)] for s in (0, 1)] == [[-1, -1], [-4, -4]]
+    assert costs.F == (3, 1)
+
+
+def test_figures_per_microbatch_and_the_overhead_survive_writing():
+    instance = instance_toml.loads(UNEQUAL)
+    text = instance_toml.dumps(instance)
+    assert instance_toml.loads(text) == instance
+    assert "F = [3, [1, 2]]" in text
+    assert "overhead = 5" in text
+
+
+def test_figures_for_another_number_of_microbatches_are_refused():
+    with pytest.raises(InstanceError, match="cost is given for each of 2 microbatches, but there are 3"):
+        instance_toml.loads(UNEQUAL.replace("microbatches = 2", "microbatches = 3"))
