@@ -211,7 +211,7 @@ def test_of_rows_for_other_ranks_nothing_else_is_judged_or_said(row, target):
     assert report.rules == ("V100",)
     said = [sentence for sentence in report.assumptions if sentence != OTHER]
     assert OTHER in report.assumptions
-    assert [sentence.split(" ")[0] for sentence in said] == ["Replicas", "All", "Channel"]
+    assert [sentence.split(" ")[0] for sentence in said] == ["Replicas", "Ops", "Channel"]
 
 
 def test_two_slots_at_one_time_are_named_at_the_beginning_of_a_rank_too():
