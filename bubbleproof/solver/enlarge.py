@@ -41,6 +41,8 @@ def small_instance(instance: Instance, flat: Flat, modulus: int = 1) -> Instance
 
     Three times the microbatches in flight: warm-up, some that repeat, cool-down.
     """
+    if instance.costs.varying or instance.memory.varying:
+        return None  # microbatches differ: there is no smaller number of the same
     most = in_flight(flat)
     routes = len(flat.microbatches)
     step = lcm(most, modulus) if routes == 1 else lcm(most, modulus, routes)

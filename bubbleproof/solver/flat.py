@@ -34,9 +34,9 @@ class Flat:
 
     Parameters
     ----------
-    rank, duration, change, size, stage, alike
-        Of each queue: its rank, the time and the memory change of one op, the number of ops, its stage, and the class
-        of its microbatches.
+    rank, duration, change, size, stage, route, alike
+        Of each queue: its rank, the time and the memory change of one op, the number of ops, its stage, and the route
+        and the class of its microbatches. If no figure is given per microbatch, the class is the route.
     inputs, outputs
         Of each queue: (queue, delay) pairs; the k-th op needs the k-th op of every input queue.
     cap
@@ -54,6 +54,7 @@ class Flat:
     change: list[int] = field(default_factory=list)
     size: list[int] = field(default_factory=list)
     stage: list[int] = field(default_factory=list)
+    route: list[int] = field(default_factory=list)
     alike: list[int] = field(default_factory=list)
     inputs: list[tuple[tuple[int, int], ...]] = field(default_factory=list)
     outputs: list[list[tuple[int, int]]] = field(default_factory=list)
@@ -77,7 +78,8 @@ class Flat:
         for index, alike in enumerate(self.microbatches):
             # a class without microbatches is that of a route which none follows
             first = alike[0] if alike else None
-            ranks = instance.placement.routes[index if first is None else instance.route_of_microbatch[first]]
+            route = index if first is None else instance.route_of_microbatch[first]
+            ranks = instance.placement.routes[route]
             for stage, rank in enumerate(ranks):
                 base = (index * stages + stage) * width
                 forward, backward = ranks[stage - 1 : stage], ranks[stage + 1 : stage + 2]
@@ -87,6 +89,7 @@ class Flat:
                     self.change.append(instance.memory.of(kind, stage, first))
                     self.size.append(len(alike))
                     self.stage.append(stage)
+                    self.route.append(route)
                     self.alike.append(index)
                     self.queues_of_rank[rank].append(base + offset)
                 up = ((base - width, instance.costs.message(forward[0], rank)),) if stage else ()

@@ -135,9 +135,7 @@ class _Run:
         self.in_flight: list[list[int]] = []
         if not flat.instance.identical:
             shared: dict[tuple[int, int], list[int]] = {}
-            route_of = flat.instance.route_of_microbatch
-            for queue in range(n):
-                key = flat.stage[queue], route_of[flat.microbatches[flat.alike[queue]][0]]
+            for key in zip(flat.stage, flat.route, strict=True):
                 self.in_flight.append(shared.setdefault(key, [0]))
         # which queue an op feeds and how long it takes; the own forward of a B not at the top is older news
         self.feeds: list[list[tuple[int, int]]] = [[] for _ in range(n)]

@@ -94,6 +94,12 @@ def test_an_order_of_the_microbatches_that_is_not_ascending_can_be_the_best():
     assert "microbatches differ" in solution.record.notes[0]
 
 
+def test_many_unequal_microbatches_are_not_made_from_few():
+    instance = long_and_short(60)
+    record = solve(instance, time_limit=3, workers=1).record
+    assert record.bound <= record.value
+
+
 def test_equal_microbatches_form_one_class_and_keep_their_order():
     instance = long_and_short(5)
     assert instance.classes == ((0, 2, 4), (1, 3))
