@@ -6,6 +6,7 @@ import argparse
 import importlib
 from collections.abc import Iterator
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,9 @@ from bubbleproof.schedules.errors import BubbleproofError, FamilyError
 
 if TYPE_CHECKING:
     from bubbleproof.schedules.instance import Instance
+    from bubbleproof.schedules.pattern import PeriodicSchedule
     from bubbleproof.verify.forall import Class, ForAll, Generator
+    from bubbleproof.verify.growth import Growth
     from bubbleproof.verify.induction import Induction
 
 __all__ = ["EPILOG", "configure", "run"]
@@ -225,8 +228,22 @@ def _details(induction: Induction) -> Iterator[str]:
     if peaks:
         same = len(set(peaks)) == 1
         yield f"  peak of every rank: {peaks[0]}\n" if same else f"  peaks of the ranks: {', '.join(peaks)}\n"
+    for name, figure in (("makespan", induction.makespan), ("span", induction.span)):
+        if figure is not None:
+            yield f"  {name} of the claimed times: {formula(figure, pattern)}\n"
     for rank, row in enumerate(str(pattern).splitlines()):
         yield f"  rank {rank}  {row}\n"
+
+
+def formula(figure: Growth, pattern: PeriodicSchedule) -> str:
+    """A figure as a function of m, such as ``217 + 45·m``."""
+    terms = []
+    for level, slope in figure.lines:
+        if level + slope * pattern.least < figure.at(pattern.least) and slope < figure.slope:
+            continue  # below another line for every n
+        constant = Fraction(level) - Fraction(slope * sum(pattern.bases), pattern.period)
+        terms.append(f"{constant} + {Fraction(slope, pattern.period)}·m")
+    return terms[0] if len(terms) == 1 else f"the largest of {', '.join(terms)}"
 
 
 def _microbatches(count: int) -> str:
@@ -258,6 +275,10 @@ def _as_json(answer: ForAll) -> dict[str, Any]:
     }
 
 
+def _lines_json(figure: Growth) -> list[dict[str, int]]:
+    return [{"level": level, "per_block": slope} for level, slope in figure.lines]
+
+
 def _induction_json(found: Induction) -> dict[str, Any]:
     import msgspec
 
@@ -267,7 +288,9 @@ def _induction_json(found: Induction) -> dict[str, Any]:
         "period": pattern.period,
         "from": pattern.microbatches(pattern.least),
         "judged_to": pattern.microbatches(found.checked),
-        "peaks": [[{"level": level, "per_block": slope} for level, slope in peak.lines] for peak in found.peaks],
+        "peaks": [_lines_json(peak) for peak in found.peaks],
+        "makespan": None if found.makespan is None else _lines_json(found.makespan),
+        "span": None if found.span is None else _lines_json(found.span),
         "rows": str(pattern).splitlines(),
         "violated_at": None if found.n is None else pattern.microbatches(found.n),
         "report": None if found.report is None else msgspec.to_builtins(found.report),

@@ -51,10 +51,25 @@ class Segment:
     repeat
         ``once``: the slots occur once. ``up``, ``down``: they are the body of a loop and occur once for each block,
         blocks 0 … n − 1 in ascending or descending order.
+    starts, per_n, per_block
+        Claimed times, for whoever says more than an order: slot i starts at ``starts[i] + per_n·n``, in a loop with
+        ``per_block·b`` more for block b. None: nothing is claimed.
+
+    Raises
+    ------
+    ScheduleError
+        Not one start for each slot.
     """
 
     slots: tuple[IndexedSlot, ...]
     repeat: Literal["once", "up", "down"] = "once"
+    starts: tuple[int, ...] | None = None
+    per_n: int = 0
+    per_block: int = 0
+
+    def __post_init__(self) -> None:
+        if self.starts is not None and len(self.starts) != len(self.slots):
+            raise ScheduleError(f"a segment of {len(self.slots)} slots has {len(self.starts)} starts")
 
 
 @dataclass(frozen=True)
@@ -111,6 +126,11 @@ class PeriodicSchedule:
         if op.anchor == "n":
             return op.offset + blocks >= 0 and op.offset < base
         return 0 <= op.offset < base + (step if op.anchor == "b" else blocks)
+
+    @property
+    def timed(self) -> bool:
+        """Whether times are claimed for every slot."""
+        return all(segment.starts is not None for row in self.rows for segment in row)
 
     @property
     def period(self) -> int:

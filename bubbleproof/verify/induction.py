@@ -1,55 +1,28 @@
 """Whether a periodic schedule is right for every number of blocks: a finite check that is enough, and the check.
 
-Written from docs/semantics.md, section "For every number of microbatches": theorem P1 for completeness, theorem P2 for
-deadlock and theorem P3 for memory.
+Written from docs/semantics.md, section "For every number of microbatches": theorem P1 for completeness, theorems P2
+and P4 for deadlock, theorem P3 for memory and P4 for times.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 from bubbleproof.schedules.instance import MAX_STAGE_MICROBATCHES, Instance
 from bubbleproof.schedules.op import BACKWARDS
 from bubbleproof.schedules.pattern import Anchor, PeriodicSchedule, indexed_members
+from bubbleproof.verify.growth import Growth
 from bubbleproof.verify.judge import verify
 from bubbleproof.verify.report import Report, Verdict
+from bubbleproof.verify.steady import Steady, steady
 
 __all__ = ["Growth", "Induction", "cutoff", "growth", "induct"]
 
 MOST_SLOTS = 20_000_000
 """Slots that are judged at most before the answer is UNKNOWN."""
-
-
-@dataclass(frozen=True)
-class Growth:
-    """The peak of a rank as a function of n: the largest of ``level + slope·n`` over the lines.
-
-    Parameters
-    ----------
-    lines
-        (level, slope), the highest line of each slope, by ascending slope.
-    """
-
-    lines: tuple[tuple[int, int], ...]
-
-    def at(self, n: int) -> int:
-        """The peak for n blocks."""
-        return max(level + slope * n for level, slope in self.lines)
-
-    @property
-    def slope(self) -> int:
-        """What a block adds to the peak in the long run; at most 0 if the peak is bounded."""
-        return max(slope for _, slope in self.lines)
-
-    def first_above(self, cap: int, least: int) -> int | None:
-        """The smallest n ≥ least whose peak is above the cap; None if there is none."""
-        if self.at(least) > cap:
-            return least
-        beyond = [(cap - level) // slope + 1 for level, slope in self.lines if slope > 0]
-        return min(beyond, default=None)
 
 
 @dataclass(frozen=True)
@@ -65,6 +38,9 @@ class Induction:
         All n from ``pattern.least`` to this one were judged; the theorems carry on from there.
     peaks
         For each rank its peak as a function of n; () if the pattern is not complete.
+    makespan, span
+        What the claimed times come to, as functions of n, which the earliest starts do not exceed; None if no times are
+        claimed.
     n, report
         The smallest n whose schedule breaks a rule, and what the judge says of it; no report if it is too large.
     """
@@ -76,6 +52,8 @@ class Induction:
     n: int | None = None
     report: Report | None = None
     reason: str = ""
+    makespan: Growth | None = None
+    span: Growth | None = None
 
 
 class _Group(NamedTuple):
@@ -182,10 +160,7 @@ def growth(pattern: PeriodicSchedule, instance: Instance) -> tuple[Growth, ...]:
                 lines.update((level + change, slope) for change in inner)
                 lines.update((level - net + change, slope + net) for change in inner)
                 slope += net
-        best: dict[int, int] = {}
-        for height, rise in lines:
-            best[rise] = max(height, best.get(rise, height))
-        found.append(Growth(tuple((height, rise) for rise, height in sorted(best.items()))))
+        found.append(Growth.of(lines))
     return tuple(found)
 
 
@@ -204,7 +179,17 @@ def induct(pattern: PeriodicSchedule, instance: Instance, *, most_slots: int = M
     InstanceError
         The pattern has other routes than the placement, or the instance cannot be.
     """
+    times = steady(pattern, instance) if pattern.timed else None
+    if times is not None and times.reason:
+        return Induction(Verdict.VIOLATED, pattern, pattern.least, reason=f"claimed times: {times.reason}")
+    found = _induct(pattern, instance, most_slots, times)
+    return found if times is None else replace(found, makespan=times.makespan, span=times.span)
+
+
+def _induct(pattern: PeriodicSchedule, instance: Instance, most_slots: int, times: Steady | None) -> Induction:
     last = cutoff(pattern, instance.stages)
+    if times is not None and times.all_last:
+        last = pattern.least + 1  # theorem P4: no deadlock; what is left is theorem P1
     slots = sum(len(segment.slots) for row in pattern.rows for segment in row)
     too_long = (last - pattern.least + 1) * (last + 1) * slots > 2 * most_slots
     if too_long or pattern.microbatches(last) * instance.stages > MAX_STAGE_MICROBATCHES:

@@ -22,14 +22,19 @@ PATTERN_FORMAT = "bubbleproof-pattern/1"
 
 _MAX_BYTES = 16 * MIB
 _LIMIT = 10**6
-"""No figure of a pattern may be larger."""
+"""No figure of a pattern but a time may be larger."""
+
+_LATEST = 1 << 53
 
 
-class SegmentDocument(msgspec.Struct, forbid_unknown_fields=True):
-    """Slots that occur once, or once for each block, ascending (up) or descending (down)."""
+class SegmentDocument(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Slots that occur once, or once for each block, ascending (up) or descending (down), perhaps with their times."""
 
     slots: list[str]
     repeat: Literal["once", "up", "down"]
+    starts: list[int] | None = None
+    per_n: int = 0
+    per_block: int = 0
 
 
 class PatternDocument(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -61,21 +66,24 @@ def loads(text: str, where: str = "pattern") -> tuple[PeriodicSchedule, Instance
     figures = [*document.steps, *document.bases, document.least]
     if any(abs(figure) > _LIMIT for figure in figures):
         raise FormatError(f"{where}: steps, bases and least must lie within ±{_LIMIT}")
-    rows = tuple(
-        tuple(
-            Segment(
-                tuple(_slot(slot, document.steps, f"{where}: rows[{rank}][{at}]") for slot in segment.slots),
-                segment.repeat,
-            )
-            for at, segment in enumerate(row)
-        )
-        for rank, row in enumerate(document.rows)
-    )
     try:
+        rows = tuple(
+            tuple(_segment(segment, document.steps, f"{where}: rows[{rank}][{at}]") for at, segment in enumerate(row))
+            for rank, row in enumerate(document.rows)
+        )
         pattern = PeriodicSchedule(rows, tuple(document.steps), tuple(document.bases), document.least, document.name)
     except ScheduleError as error:
         raise ScheduleError(f"{where}: {error}") from error
     return pattern, instance_of(document.instance, f"{where}: instance")
+
+
+def _segment(segment: SegmentDocument, steps: list[int], where: str) -> Segment:
+    times = [*(segment.starts or ()), segment.per_n, segment.per_block]
+    if any(abs(time) > _LATEST for time in times):
+        raise FormatError(f"{where}: times must lie within ±{_LATEST}")
+    slots = tuple(_slot(slot, steps, where) for slot in segment.slots)
+    starts = None if segment.starts is None else tuple(segment.starts)
+    return Segment(slots, segment.repeat, starts, segment.per_n, segment.per_block)
 
 
 # [0-9], not \d: \d accepts digits of every script, and int() would read them
@@ -110,7 +118,16 @@ def dumps(pattern: PeriodicSchedule, instance: Instance) -> str:
         format=PATTERN_FORMAT,
         instance=instance_document(instance),
         rows=[
-            [SegmentDocument([pattern.text(slot) for slot in segment.slots], segment.repeat) for segment in row]
+            [
+                SegmentDocument(
+                    [pattern.text(slot) for slot in segment.slots],
+                    segment.repeat,
+                    None if segment.starts is None else list(segment.starts),
+                    segment.per_n,
+                    segment.per_block,
+                )
+                for segment in row
+            ]
             for row in pattern.rows
         ],
         steps=list(pattern.steps),
