@@ -14,6 +14,7 @@ __all__ = ["VERBS", "build_parser", "main"]
 
 VERBS = {
     "solve": "find the best schedule of an instance, and prove how good it is",
+    "pareto": "the best objective under every memory cap, and how good it is",
     "verify": "prove that a schedule is complete, cannot deadlock and fits its memory, or show why not",
     "prove": "prove a family or a generator of yours right for every number of microbatches",
     "repair": "make a schedule safe that hangs or crosses messages, by the smallest change",

@@ -14,6 +14,7 @@ from bubbleproof.schedules.formats.files import write_atomic
 from bubbleproof.schedules.formats.pattern_json import PatternDocument
 from bubbleproof.schedules.formats.program_json import ProgramDocument
 from bubbleproof.schedules.formats.schedule_json import ScheduleDocument
+from bubbleproof.solver.front_file import ParetoDocument
 from bubbleproof.solver.result import Record
 from bubbleproof.verify.certificate import Certificate
 from bubbleproof.verify.report import Report
@@ -26,6 +27,7 @@ _DOCUMENTS: dict[str, Any] = {
     "bubbleproof-pattern-1": PatternDocument,
     "bubbleproof-program-1": ProgramDocument,
     "bubbleproof-record-1": Record,
+    "bubbleproof-pareto-1": ParetoDocument,
     "bubbleproof-report-1": Report,
     "bubbleproof-certificate-1": Certificate,
 }
@@ -36,6 +38,7 @@ _FORMATS = {
     "PatternDocument": "bubbleproof-pattern/1",
     "ProgramDocument": "bubbleproof-program/1",
     "Record": "bubbleproof-record/1",
+    "ParetoDocument": "bubbleproof-pareto/1",
     "Report": "bubbleproof-report/1",
 }
 

@@ -13,7 +13,8 @@ __all__ = ["parse_json", "parse_rows", "read_document"]
 
 
 class _Named(Protocol):
-    name: str
+    @property
+    def name(self) -> str: ...
 
 
 _Document = TypeVar("_Document", bound=_Named)
