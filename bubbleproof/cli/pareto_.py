@@ -141,7 +141,9 @@ def _save_schedules(folder: Path, state: Pareto) -> None:
             "gap": str(gap(found.value, bound)),
             "level": point.level,
             "proof": point.evidence.proof,
-            "certificate": msgspec.to_builtins(point.evidence.certificate or state.front.formula(point.cap).certificate),
+            "certificate": msgspec.to_builtins(
+                point.evidence.certificate or state.front.formula(point.cap).certificate
+            ),
             "source": found.source,
             "makespan": timeline.makespan,
             "span": timeline.span,

@@ -115,12 +115,16 @@ class Instance:
         if self.memory.cap is None:
             return
         for rank, cap in enumerate(self.memory.cap):
-            need = max(self.least_memory(rank, k, microbatch=j) for k, j in self._kinds_of_microbatch())
+            need = self.least_cap(rank)
             if need > cap:
                 unit = "" if self.units.memory == "1" else f" {self.units.memory}"
                 raise InstanceError(
                     f"memory.cap of rank {rank} = {cap}{unit}, but one microbatch alone needs {need}{unit} there"
                 )
+
+    def least_cap(self, rank: int) -> int:
+        """The least cap of a rank under which a schedule exists: each microbatch must fit alone."""
+        return max(self.least_memory(rank, k, microbatch=j) for k, j in self._kinds_of_microbatch())
 
     def _kinds_of_microbatch(self) -> Iterator[tuple[int, int]]:
         """(route, the first microbatch) of each class."""

@@ -56,9 +56,7 @@ class CapRule:
 
     def least(self, instance: Instance) -> int:
         """The least x under which a schedule exists: one microbatch at a time must fit."""
-        routes = set(instance.route_of_microbatch)
-        need = (max(instance.least_memory(rank, route) for route in routes) for rank in range(instance.ranks))
-        return self.reach(tuple(need))
+        return self.reach(tuple(instance.least_cap(rank) for rank in range(instance.ranks)))
 
 
 class Found(NamedTuple):

@@ -1,5 +1,6 @@
 """Pareto fronts: monotone, verified point by point, equal to solving each cap, and going on from a file."""
 
+import itertools
 import json
 
 import pytest
@@ -16,7 +17,9 @@ from bubbleproof.solver.pareto import pareto
 from bubbleproof.verify import Verdict, verify
 
 
-def instance(p=2, m=3, *, f=2, b=3, w=1, placement=linear, objective="makespan", cap=None, static=0, memory=(3, -1, -2)):
+def instance(
+    p=2, m=3, *, f=2, b=3, w=1, placement=linear, objective="makespan", cap=None, static=0, memory=(3, -1, -2)
+):
     where = placement(p)
     return Instance(
         where,
@@ -37,7 +40,7 @@ def check_front(state):
     front = state.front
     points = front.points()
     assert points[0].cap >= front.least
-    for smaller, larger in zip(points, points[1:], strict=False):
+    for smaller, larger in itertools.pairwise(points):
         assert smaller.cap < larger.cap
         assert smaller.found.value > larger.found.value
         assert smaller.evidence.bound >= larger.evidence.bound
