@@ -37,6 +37,11 @@ def positive(text: str) -> int:
     return value
 
 
+def microbatches(text: str) -> int | str:
+    """An integer ≥ 1, or ``any``."""
+    return text if text == "any" else positive(text)
+
+
 def natural(text: str) -> int:
     """An integer ≥ 0."""
     return _digits(text)
@@ -120,9 +125,9 @@ def add_colour(parser: argparse.ArgumentParser) -> None:
 
 def with_overrides(instance: Instance, arguments: argparse.Namespace) -> Instance:
     """The instance with what the options change: ``--microbatches``, ``--cap``, ``--objective``."""
-    microbatches = getattr(arguments, "microbatches", None)
-    if microbatches is not None and microbatches != instance.microbatches:
-        instance = instance.with_(microbatches=microbatches)
+    count = getattr(arguments, "microbatches", None)
+    if isinstance(count, int) and count != instance.microbatches:
+        instance = instance.with_(microbatches=count)
     if getattr(arguments, "cap", None) is not None:
         instance = instance.with_cap(cast("int | tuple[int, ...]", arguments.cap))
     if getattr(arguments, "objective", None) is not None:

@@ -6,7 +6,6 @@ import argparse
 import importlib
 from collections.abc import Iterator
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ from bubbleproof.schedules.errors import BubbleproofError, FamilyError
 
 if TYPE_CHECKING:
     from bubbleproof.schedules.instance import Instance
-    from bubbleproof.schedules.pattern import PeriodicSchedule
     from bubbleproof.verify.forall import Class, ForAll, Generator
     from bubbleproof.verify.growth import Growth
     from bubbleproof.verify.induction import Induction
@@ -119,7 +117,7 @@ def _pattern(arguments: argparse.Namespace) -> int:
             raise BubbleproofError(
                 f"--{option.replace('_', '-')} does not go with a pattern file, which says it already"
             )
-    pattern, instance = pattern_json.load(Path(arguments.name))
+    pattern, instance, bound = pattern_json.load_file(Path(arguments.name))
     instance = options.with_overrides(instance, arguments)
     if arguments.make is not None:
         from bubbleproof.schedules.formats.schedule_json import Document, save
@@ -133,18 +131,41 @@ def _pattern(arguments: argparse.Namespace) -> int:
     if arguments.output:
         raise BubbleproofError("-o goes with a family, or with --make")
     found = induct(pattern, instance)
+    compared = None if bound is None else _compared(found, instance, bound)
     if arguments.json:
-        emit_json(_induction_json(found))
+        emit_json(_induction_json(found) | ({} if compared is None else {"bound": compared[1]}))
         return _EXIT[found.verdict.value]
     least, period = pattern.microbatches(pattern.least), pattern.period
     every = f"every m ≥ {least}" if period == 1 else f"every m = {least}, {least + period}, {least + 2 * period}, …"
     if found.verdict.value == "PROVED":
         emit(f"PROVED   for {every}: complete, free of deadlock, within every cap\n" + "".join(_details(found)))
+        if compared is not None:
+            emit(compared[0])
     elif found.report is not None:
         emit(f"VIOLATED for m = {pattern.microbatches(found.n or 0)}\n{found.report}\n")
     else:
         emit(f"{found.verdict.value} {found.reason or f'for m = {pattern.microbatches(found.n or 0)}'}\n")
     return _EXIT[found.verdict.value]
+
+
+def _compared(found: Induction, instance: Instance, bound: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+    """What the file's lower bound says of a proved pattern, as text and as data; None if it has no length."""
+    import msgspec
+
+    from bubbleproof.cli.every import compared_json, comparison_text
+    from bubbleproof.verify.every import EveryCertificate, compare, rise
+    from bubbleproof.verify.normal_form import Refused
+
+    length = found.makespan if instance.objective == "makespan" else found.span
+    if found.verdict.value != "PROVED" or length is None:
+        return None
+    try:
+        certificate = msgspec.convert(bound, EveryCertificate)
+        grows = rise(instance, certificate)
+    except (msgspec.ValidationError, Refused) as error:
+        return f"bound of the file: refused, {error}\n", {"refused": str(error)}
+    compared = compare(found.pattern, length, grows)
+    return comparison_text(certificate, grows, compared, found.pattern), compared_json(certificate, grows, compared)
 
 
 def _write(path: str, answer: ForAll, instance: Instance, name: str) -> None:
@@ -217,6 +238,8 @@ def _statement(found: Class, induction: Induction) -> str:
 
 
 def _details(induction: Induction) -> Iterator[str]:
+    from bubbleproof.cli.every import formula
+
     pattern = induction.pattern
     judged = pattern.microbatches(induction.checked)
     yield f"  judged up to m = {judged}, from where the induction carries on; period {pattern.period}\n"
@@ -233,17 +256,6 @@ def _details(induction: Induction) -> Iterator[str]:
             yield f"  {name} of the claimed times: {formula(figure, pattern)}\n"
     for rank, row in enumerate(str(pattern).splitlines()):
         yield f"  rank {rank}  {row}\n"
-
-
-def formula(figure: Growth, pattern: PeriodicSchedule) -> str:
-    """A figure as a function of m, such as ``217 + 45·m``."""
-    terms = []
-    for level, slope in figure.lines:
-        if level + slope * pattern.least < figure.at(pattern.least) and slope < figure.slope:
-            continue  # below another line for every n
-        constant = Fraction(level) - Fraction(slope * sum(pattern.bases), pattern.period)
-        terms.append(f"{constant} + {Fraction(slope, pattern.period)}·m")
-    return terms[0] if len(terms) == 1 else f"the largest of {', '.join(terms)}"
 
 
 def _microbatches(count: int) -> str:

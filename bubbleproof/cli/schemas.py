@@ -17,6 +17,7 @@ from bubbleproof.schedules.formats.schedule_json import ScheduleDocument
 from bubbleproof.solver.front_file import ParetoDocument
 from bubbleproof.solver.result import Record
 from bubbleproof.verify.certificate import Certificate
+from bubbleproof.verify.every import EveryCertificate
 from bubbleproof.verify.report import Report
 
 __all__ = ["schemas"]
@@ -30,6 +31,7 @@ _DOCUMENTS: dict[str, Any] = {
     "bubbleproof-pareto-1": ParetoDocument,
     "bubbleproof-report-1": Report,
     "bubbleproof-certificate-1": Certificate,
+    "bubbleproof-every-certificate-1": EveryCertificate,
 }
 
 _FORMATS = {

@@ -21,6 +21,7 @@ EPILOG = """\
 examples:
   bubbleproof solve examples/zb-1.5B-p8-m24.toml --time-limit 5
   bubbleproof solve examples/loop-lm-head.toml --time-limit 5 --cap 24000 -o best.json
+  bubbleproof solve examples/zb-1.5B-p8-m24.toml --microbatches any -o pattern.json
 
 exit code 0 if the schedule is proved optimal, 3 if not (the best one found is printed and written all the same).
 Ctrl-C or SIGTERM ends the search early; the best so far is printed and written.
@@ -46,7 +47,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--time-limit", type=_seconds, default=60.0, metavar="S", help="seconds; default 60")
     options.add_cap(parser)
     parser.add_argument("--objective", choices=("makespan", "span"), help="instead of the file's")
-    parser.add_argument("--microbatches", type=options.positive, metavar="M", help="instead of the file's")
+    parser.add_argument(
+        "--microbatches",
+        type=options.microbatches,
+        metavar="M",
+        help="instead of the file's; any: a pattern for every number of them",
+    )
     parser.add_argument("--workers", type=options.natural, default=0, metavar="N", help="threads; 0: one per processor")
     parser.add_argument("--seed", type=options.natural, default=0, metavar="N", help="default 0")
     parser.add_argument(
@@ -80,6 +86,10 @@ def run(arguments: argparse.Namespace) -> int:
         from bubbleproof.schedules.formats.files import check_writable
 
         check_writable(Path(arguments.output))  # now, and not after the search
+    if arguments.microbatches == "any":
+        from bubbleproof.cli.every import run_every
+
+        return run_every(instance, arguments, None if arguments.quiet else _Log(instance))
     from bubbleproof.solver import solve
 
     # a job that is being ended (timeout, a batch system) keeps its best so far, as with Ctrl-C

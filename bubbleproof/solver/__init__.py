@@ -3,6 +3,18 @@
 from __future__ import annotations
 
 from bubbleproof.solver.driver import solve
+from bubbleproof.solver.every import EveryClass, EveryRecord, EverySolution, solve_every
 from bubbleproof.solver.result import FamilyResult, InternalError, Progress, Record, Solution
 
-__all__ = ["FamilyResult", "InternalError", "Progress", "Record", "Solution", "solve"]
+__all__ = [
+    "EveryClass",
+    "EveryRecord",
+    "EverySolution",
+    "FamilyResult",
+    "InternalError",
+    "Progress",
+    "Record",
+    "Solution",
+    "solve",
+    "solve_every",
+]

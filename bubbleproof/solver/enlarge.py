@@ -8,6 +8,7 @@ fails: the enlarged orders are candidates like all others, timed and compared on
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from math import lcm
 
 from bubbleproof.schedules.instance import Instance
@@ -15,7 +16,7 @@ from bubbleproof.solver.flat import Flat, Orders
 from bubbleproof.solver.periodic import Words, find_period
 from bubbleproof.solver.search import Budget, OutOfBudget, Search
 
-__all__ = ["Small", "enlarge", "in_flight", "small_instance"]
+__all__ = ["Repeating", "Small", "enlarge", "in_flight", "small_instance"]
 
 _WORTH = 2
 """The instance must have so many times the microbatches of the small one."""
@@ -43,6 +44,8 @@ def small_instance(instance: Instance, flat: Flat, modulus: int = 1) -> Instance
     """
     if instance.costs.varying or instance.memory.varying:
         return None  # microbatches differ: there is no smaller number of the same
+    if instance.costs.varying or instance.memory.varying:
+        return None  # they are given for each of the microbatches that there are
     most = in_flight(flat)
     routes = len(flat.microbatches)
     step = lcm(most, modulus) if routes == 1 else lcm(most, modulus, routes)
@@ -56,7 +59,43 @@ def small_instance(instance: Instance, flat: Flat, modulus: int = 1) -> Instance
     return small
 
 
-class Small(Search):
+class Repeating(Search):
+    """A search that looks for what repeats in the orders it finds.
+
+    Parameters
+    ----------
+    steps
+        The numbers of microbatches of each route that a block may add, in the order in which they are tried.
+    """
+
+    def __init__(
+        self, instance: Instance, budget: Budget, seed: int, workers: int, steps: Sequence[int] = range(1, _STEPS + 1)
+    ) -> None:
+        super().__init__(instance, budget, seed, workers, None)
+        self.steps = steps
+        self.least: int | None = None
+        """The best objective of orders that repeat."""
+
+    def offer(self, orders: Orders | None, source: str) -> int | None:
+        """As `Search.offer`, and hand on what repeats if it is better than before."""
+        value = super().offer(orders, source)
+        if orders is not None and value is not None and (self.least is None or value < self.least):
+            words = self.words(orders)
+            if words is not None and self.take(words, source):
+                self.least = value
+        return value
+
+    def words(self, orders: Orders) -> Words | None:
+        """The words of orders with the first of the steps that fits; None if they do not repeat."""
+        routes = len(self.flat.microbatches)
+        return next(filter(None, (find_period(self.flat, orders, (step,) * routes) for step in self.steps)), None)
+
+    def take(self, words: Words, source: str) -> bool:
+        """Use words; whether they could be used."""
+        raise NotImplementedError
+
+
+class Small(Repeating):
     """A search on a small instance for the sake of a large one: what repeats in its orders is offered to that.
 
     Parameters
@@ -66,45 +105,32 @@ class Small(Search):
     """
 
     def __init__(self, instance: Instance, budget: Budget, outer: Search) -> None:
-        super().__init__(instance, budget, outer.seed, outer.workers, None)
+        super().__init__(instance, budget, outer.seed, outer.workers)
         self.outer = outer
         self.counts = tuple(map(len, outer.flat.microbatches))
-        self.least: int | None = None
-        """The best objective of orders that repeat."""
         self.best: tuple[Orders, str] | None = None
-        """The same for the large instance and where they come from, until they are offered."""
+        """The best that repeats, for the large instance, and where it comes from, until it is offered."""
 
     @property
     def done(self) -> bool:
         """Whether there is nothing more to be had from this instance."""
         return self.outer.done or (super().done and self.least == self.value)
 
-    def offer(self, orders: Orders | None, source: str) -> int | None:
-        """As `Search.offer`, and offer the same for the large instance if they repeat and are better than before."""
-        value = super().offer(orders, source)
-        if orders is not None and value is not None and (self.least is None or value < self.least):
-            n = None
-            words = self.repeating(orders)
-            if words is not None:
-                n = words.blocks(self.counts)
-            if words is not None and n is not None:
-                self.least = value
-                self.best = words.orders(n), f"{source}, enlarged from {self.instance.microbatches} microbatches"
-                if super().done:
-                    self.hand_over()
-        return value
+    def take(self, words: Words, source: str) -> bool:
+        """Keep words that lead to the large instance, and offer them there at once if they are optimal here."""
+        n = words.blocks(self.counts)
+        if n is None:
+            return False
+        self.best = words.orders(n), f"{source}, enlarged from {self.instance.microbatches} microbatches"
+        if super().done:
+            self.hand_over()
+        return True
 
     def hand_over(self) -> None:
         """Offer the best that repeats for the large instance; timing that takes longer than finding it here."""
         if self.best is not None:
             self.outer.offer(*self.best)
             self.best = None
-
-    def repeating(self, orders: Orders) -> Words | None:
-        """The words of orders with the shortest period; None if they do not repeat."""
-        routes = len(self.flat.microbatches)
-        tried = (find_period(self.flat, orders, (step,) * routes) for step in range(1, _STEPS + 1))
-        return next(filter(None, tried), None)
 
 
 def enlarge(search: Search) -> None:

@@ -82,17 +82,20 @@ def rise(instance: Instance, certificate: EveryCertificate) -> Rise:
     Refused
         The rule does not apply, or is not known to grow evenly.
     """
-    if instance.placement.routes[1:]:
-        raise Refused("there are two routes")
+    if instance.costs.varying or instance.memory.varying:
+        raise Refused("microbatches differ")
     first, period = _even_from(instance, certificate)
     if period > _LONGEST:
         raise Refused(f"it grows evenly in steps of {period} microbatches only")
-    values = [_value(instance, certificate, first + more) for more in range(3 * period)]
+    values = tuple(_value(instance, certificate, first + more) for more in range(3 * period))
     growth = values[period] - values[0]
     steps = {later - value for value, later in zip(values, values[period:], strict=False)}
     if steps != {growth}:
         raise Refused("it does not grow evenly")  # the page and this file would disagree: rather no bound
-    return Rise(first, period, tuple(values[:period]), growth)
+    each, rest = divmod(growth, period)
+    if not rest and all(value == values[0] + each * more for more, value in enumerate(values)):
+        return Rise(first, 1, values[:1], each)
+    return Rise(first, period, values[:period], growth)
 
 
 def _value(instance: Instance, certificate: EveryCertificate, m: int) -> int:
@@ -129,56 +132,81 @@ def _most_held(step: Step, rank: int) -> int:
 
 def _even_from(instance: Instance, certificate: EveryCertificate) -> tuple[int, int]:
     """(first, period) of docs/bounds.md, section "For every number of microbatches"."""
-    step, rank = Step(instance.with_(microbatches=1)), certificate.rank
-    if certificate.rule == "chain":
-        return 1, 1
+    routes = len(instance.placement.routes)
+    step, rank, rule = Step(instance.with_(microbatches=routes)), certificate.rank, certificate.rule
+    if rule == "chain":
+        return routes, 1
     if not 0 <= rank < instance.ranks:
         raise Refused(f"there is no rank {rank}")
+    settled = _settled(step, certificate)
+    if rule == "load":
+        return routes * max(1, settled), routes
+    if rule == "residence":
+        return routes, routes * _residence_period(step, rank)
+    if routes == 1 and rule in _SINGLE:
+        first, period = _SINGLE[rule](step, rank)
+        return first + settled, period
+    raise Refused(f"rule {rule} is not known to grow evenly" + (" on two routes" if routes > 1 else ""))
+
+
+def _settled(step: Step, certificate: EveryCertificate) -> int:
+    """From how many microbatches of each route on `left`, or what follows after it, grows evenly."""
+    rank = certificate.rank
+    shares, room = step.shares(rank), step.room(rank)
+    least = min(x.q for x in shares.values())
+    if room is not None and least > 0:
+        return 1 + (room - min(x.a for x in shares.values())) // least
+    if certificate.via in (-1, rank):
+        return _ceil(step.tail(rank, certificate.via), sum(x.w for x in shares.values()))
+    return 1
+
+
+def _residence_period(step: Step, rank: int) -> int:
+    shares, room = step.shares(rank), step.room(rank)
+    unit = gcd(*(x.a for x in shares.values()), *(x.q for x in shares.values()))
+    area = 0
+    for _, route in step.routes:
+        trips = step.round_trips(route)
+        mine = ((trips[s], shares[s]) for s, r in enumerate(route) if r == rank)
+        area += sum(x.a * (trip + x.b) + x.q * x.w for trip, x in mine)
+    if room is None or not area:
+        raise Refused("the rule does not apply")
+    held = room // unit * unit
+    return held // gcd(held, area)
+
+
+def _ends_from(step: Step, rank: int) -> tuple[int, int]:
     shares, room = step.shares(rank), step.room(rank)
     least_a, least_q = min(x.a for x in shares.values()), min(x.q for x in shares.values())
-    weights = sum(x.w for x in shares.values())
-    if room is not None and least_q > 0:
-        settled = 1 + (room - least_a) // least_q
-    elif certificate.via in (-1, rank):
-        settled = _ceil(step.tail(rank, certificate.via), weights)
-    else:
-        settled = 1
-    if certificate.rule == "load":
-        return max(1, settled), 1
-    if certificate.rule == "arrival":
-        return max(1, settled, _arrival_from(step, rank)), 1
-    if certificate.rule == "ends":
-        if room is None or not least_a or (weights and not least_q):
-            raise Refused("nothing limits what is in flight or waits")
-        return 1 + room // least_a + (room // least_q if least_q else 0) + settled, 1
-    if certificate.rule == "window" and step.one_chunk:
-        (x,) = shares.values()
-        most = _most_held(step, rank)
-        assert room is not None
-        if x.w and not x.q:
-            raise Refused("the number of W that wait is not bounded")
-        waiting = max(n + (room - n * x.a) // x.q for n in range(1, most + 1)) if x.q else 0
-        return max(most, waiting, settled) + most + 1, most
-    if certificate.rule == "residence" and room is not None:
-        unit = gcd(*(x.a for x in shares.values()), *(x.q for x in shares.values()))
-        trips = step.round_trips(step.routes[0][1])
-        area = sum(x.a * (trips[s] + x.b) + x.q * x.w for s, x in shares.items())
-        if unit and area:
-            held = room // unit * unit
-            return 1, held // gcd(held, area)
-    raise Refused(f"rule {certificate.rule} is not known to grow evenly")
+    if room is None or not least_a or (not least_q and any(x.w for x in shares.values())):
+        raise Refused("nothing limits what is in flight or waits")
+    return 1 + room // least_a + (room // least_q if least_q else 0), 1
 
 
-def _arrival_from(step: Step, rank: int) -> int:
-    """From how many microbatches on the idle time of the rule ``arrival`` is the same."""
+def _window_from(step: Step, rank: int) -> tuple[int, int]:
+    if not step.one_chunk:
+        raise Refused("the rule needs one chunk per rank on one route")
+    (x,), room, most = step.shares(rank).values(), step.room(rank), _most_held(step, rank)
+    if room is None or (x.w and not x.q):
+        raise Refused("the number of W that wait is not bounded")
+    waiting = max(n + (room - n * x.a) // x.q for n in range(1, most + 1)) if x.q else 0
+    return max(most, waiting) + most + 1, most
+
+
+def _arrival_from(step: Step, rank: int) -> tuple[int, int]:
     shares, room, route = step.shares(rank), step.room(rank), step.routes[0][1]
     first, *others = [s for s, _ in step.chunks(rank)]
     x = shares[first]
     if room is not None and x.a:
-        return room // x.a
+        return room // x.a, 1
     rest = sum(shares[s].f + shares[s].b + shares[s].w for s in others)
     trip = step.round_trip(route, first)
-    return max(_ceil(step.up(route, first, others[0]), x.f) if others else 1, _ceil(trip, x.f + rest))
+    second = _ceil(step.up(route, first, others[0]), x.f) if others else 1
+    return max(second, _ceil(trip, x.f + rest)), 1
+
+
+_SINGLE = {"arrival": _arrival_from, "ends": _ends_from, "window": _window_from}
+"""For each rule that needs one route, from how many microbatches on, `settled` not counted, and the period."""
 
 
 def _ceil(amount: int, each: int) -> int:

@@ -90,7 +90,7 @@ def slot_duration(slot: IndexedSlot, instance: Instance) -> int:
     if len(ops) == 2:
         together = costs.overlap_B if ops[1].kind == "B" else costs.overlap_BW
         if together is not None:
-            return together[ops[0].stage]
+            return together[ops[0].stage] + costs.overhead
     return sum(costs.of(op.kind, op.stage) for op in ops)
 
 
@@ -108,6 +108,8 @@ def steady(pattern: PeriodicSchedule, instance: Instance) -> Steady:
     reason = ""
     if instance.costs.channel != "latency":
         reason = "messages occupy channels, which times for every n do not say"
+    if instance.costs.varying:
+        reason = "durations differ from microbatch to microbatch"
     reason = reason or next(_late_slots(pattern, rows), "") or next(_late_inputs(pattern, rows, instance), "")
     begins, ends = [], []
     for row, slots in zip(pattern.rows, rows, strict=True):

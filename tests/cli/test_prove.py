@@ -123,3 +123,64 @@ def test_what_is_asked_wrongly_is_one_line(argv, words, capsys, tmp_path, monkey
     assert code == 2
     assert words in err
     assert len(err.splitlines()) == 1
+
+
+@pytest.fixture
+def instance_file(tmp_path):
+    from bubbleproof.schedules.costs import Costs, Memory
+    from bubbleproof.schedules.families import FAMILIES
+    from bubbleproof.schedules.formats.schedule_json import Document, save
+    from bubbleproof.schedules.instance import Instance
+    from bubbleproof.schedules.placement import linear
+
+    costs, memory = Costs.make(4, F=3, B=4, W=2), Memory.make(4, 4, F=1, B=0, W=-1, cap=4)
+    instance = Instance(linear(4), 8, costs, memory)
+    save(tmp_path / "i.json", Document(FAMILIES["1f1b"].build(instance), instance))
+    return str(tmp_path / "i.json")
+
+
+def test_solve_for_any_number_of_microbatches_writes_a_pattern_that_prove_accepts(capsys, tmp_path, instance_file):
+    out_file = str(tmp_path / "p.json")
+    code, out, err = ran(
+        capsys, "solve", instance_file, "--microbatches", "any", "--workers", "1", "--time-limit", "20", "-o", out_file
+    )
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[2] == "makespan T(m) and lower bound L(m), in units of time"
+    assert lines[4].startswith("T(m) = 15 + 9·m for every m ≥ 4, from ")
+    assert lines[5].startswith("L(m) = 15 + 9·m for every m ≥ ")
+    assert lines[6] == "optimal for every m ≥ 4: certified"
+    assert "per microbatch)" in err
+    code, out, _ = ran(capsys, "prove", out_file)
+    assert code == 0
+    assert "makespan of the claimed times: 15 + 9·m" in out
+    assert out.endswith("optimal for every m ≥ 4: certified\n")
+    code, out, _ = ran(capsys, "prove", out_file, "--json")
+    assert json.loads(out)["bound"]["optimal_from"] == 4
+
+
+def test_a_bound_in_a_pattern_file_is_only_believed_if_its_rule_gives_it(capsys, tmp_path, instance_file):
+    out_file = tmp_path / "p.json"
+    ran(capsys, "solve", instance_file, "--microbatches", "any", "-q", "--time-limit", "20", "-o", str(out_file))
+    document = json.loads(out_file.read_text())
+    document["bound"] |= {"rule": "load", "rank": 0}
+    out_file.write_text(json.dumps(document))
+    assert "open: above the bound by at most " in ran(capsys, "prove", str(out_file))[1]
+    document["bound"]["rule"] = "guess"
+    out_file.write_text(json.dumps(document))
+    assert "bound of the file: refused" in ran(capsys, "prove", str(out_file))[1]
+
+
+def test_solve_for_any_number_as_data_and_with_a_class_per_file(capsys, tmp_path, instance_file):
+    out_file = tmp_path / "p.json"
+    options = ["--microbatches", "any", "--cap", "2", "--workers", "1", "--time-limit", "3", "-q", "--json"]
+    code, out, _ = ran(capsys, "solve", instance_file, *options, "-o", str(out_file))
+    assert code == 3
+    classes = json.loads(out)["classes"]
+    names = [f"p-{found['residue']}-mod-{found['modulus']}.json" for found in classes]
+    assert len(names) > 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*names, "i.json"])
+    for name in names:
+        code, out, _ = ran(capsys, "prove", str(tmp_path / name))
+        assert code == 0
+        assert "open: per microbatch" in out

@@ -26,7 +26,8 @@ def an_instance(p, f, b, w, c, a, held, cap, place=linear, objective="makespan")
 @st.composite
 def instances(draw):
     p = draw(st.integers(2, 4))
-    placement = draw(st.sampled_from([linear, vee]))(p)
+    place = draw(st.sampled_from([linear, vee, bidirectional]))
+    placement = place(p if place is not bidirectional else 2 * (p // 2))
     n = placement.stages
 
     def per_stage(low, high):
@@ -42,7 +43,7 @@ def instances(draw):
     cap = draw(st.none() | st.integers(0, 60))
     objective = draw(st.sampled_from(["makespan", "span"]))
     try:
-        return Instance(placement, 1, costs, Memory.make(n, p, cap=cap, **memory), objective)
+        return Instance(placement, 2, costs, Memory.make(n, placement.ranks, cap=cap, **memory), objective)
     except InstanceError:
         assume(False)
 
@@ -71,13 +72,14 @@ def test_what_a_rule_gives_for_every_m_is_what_it_gives_for_each(instance, m, da
 @pytest.mark.parametrize(
     ("instance", "rule", "rank", "first", "period", "growth"),
     [
-        (an_instance(4, 1, 1, 1, 0, 1, 1, 3), "window", 0, 7, 3, 9),
-        (an_instance(4, 18, 18, 9, 1, 1, 1, 4), "window", 0, 9, 4, 180),
+        (an_instance(4, 1, 1, 1, 0, 1, 1, 3), "window", 0, 3 + 7, 1, 3),
+        (an_instance(4, 18, 18, 9, 1, 1, 1, 4), "window", 0, 4 + 9, 1, 45),
         (an_instance(4, 3, 4, 2, 0, 1, 1, None), "load", 3, 7, 1, 9),
-        (an_instance(4, 3, 4, 2, 0, 1, 1, 7), "arrival", 0, 7, 1, 9),
+        (an_instance(4, 3, 4, 2, 0, 1, 1, 7), "arrival", 0, 7 + 7, 1, 9),
         (an_instance(4, 1, 1, 1, 0, 1, 1, 8, vee), "ends", 3, 1 + 8 + 8 + 8, 1, 6),
         (an_instance(4, 1, 1, 1, 0, 1, 1, 2), "residence", 0, 1, 2, 9),
         (an_instance(4, 1, 1, 1, 0, 1, 1, 2), "chain", -1, 1, 1, 0),
+        (an_instance(2, 1, 2, 1, 0, 1, 1, 4, bidirectional), "load", 0, 2 * 4, 1, 4),
     ],
 )
 def test_rules_and_from_where_they_grow_evenly(instance, rule, rank, first, period, growth):
@@ -100,8 +102,8 @@ def test_the_bound_of_a_tight_cap_grows_faster_than_the_work():
         (an_instance(2, 1, 1, 1, 0, 1, 1, None), EveryCertificate(rule="ends", rank=0), "nothing limits"),
         (an_instance(2, 1, 1, 1, 0, 1, 1, 2), EveryCertificate(rule="load", rank=2), "no rank 2"),
         (an_instance(2, 1, 1, 1, 0, 1, 1, 2), EveryCertificate(rule="guess", rank=0), "not known"),
-        (an_instance(2, 1, 1, 1, 0, 1, 1, 4, bidirectional), EveryCertificate(rule="load", rank=0), "two routes"),
-        (an_instance(2, 1, 1, 1, 0, 1, 1, 4, vee), EveryCertificate(rule="window", rank=0), "not known"),
+        (an_instance(2, 1, 1, 1, 0, 1, 1, 4, bidirectional), EveryCertificate(rule="ends", rank=0), "two routes"),
+        (an_instance(2, 1, 1, 1, 0, 1, 1, 4, vee), EveryCertificate(rule="window", rank=0), "one chunk"),
         (an_instance(2, 997, 1, 1, 0, 1, 1, 1009), EveryCertificate(rule="residence", rank=0), "1009 microbatches"),
     ],
 )

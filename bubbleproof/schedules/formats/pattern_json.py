@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 
@@ -16,7 +16,7 @@ from bubbleproof.schedules.instance import Instance
 from bubbleproof.schedules.op import BACKWARDS, Kind
 from bubbleproof.schedules.pattern import Anchor, IndexedOp, IndexedSlot, PeriodicSchedule, Segment
 
-__all__ = ["PATTERN_FORMAT", "PatternDocument", "dumps", "load", "loads", "save"]
+__all__ = ["PATTERN_FORMAT", "PatternDocument", "PatternFile", "dumps", "load", "load_file", "loads", "save"]
 
 PATTERN_FORMAT = "bubbleproof-pattern/1"
 
@@ -47,6 +47,16 @@ class PatternDocument(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=
     bases: list[int]
     least: int
     name: str = ""
+    bound: dict[str, Any] | None = None
+    """A rule that bounds its length for every m, for whoever knows such rules."""
+
+
+class PatternFile(NamedTuple):
+    """What a pattern file holds."""
+
+    pattern: PeriodicSchedule
+    instance: Instance
+    bound: dict[str, Any] | None
 
 
 def load(path: Path) -> tuple[PeriodicSchedule, Instance]:
@@ -57,11 +67,20 @@ def load(path: Path) -> tuple[PeriodicSchedule, Instance]:
     FormatError, InstanceError, ScheduleError
         One line that names the file, the place and the value.
     """
-    return loads(read_text(path, _MAX_BYTES), str(path))
+    return load_file(path)[:2]
+
+
+def load_file(path: Path) -> PatternFile:
+    """Read a pattern file with all that it holds; raises as `load` does."""
+    return _read(read_text(path, _MAX_BYTES), str(path))
 
 
 def loads(text: str, where: str = "pattern") -> tuple[PeriodicSchedule, Instance]:
     """Read a pattern from JSON text; `where` begins every error message."""
+    return _read(text, where)[:2]
+
+
+def _read(text: str, where: str) -> PatternFile:
     document = read_document(text, where, PATTERN_FORMAT, PatternDocument)
     figures = [*document.steps, *document.bases, document.least]
     if any(abs(figure) > _LIMIT for figure in figures):
@@ -74,7 +93,7 @@ def loads(text: str, where: str = "pattern") -> tuple[PeriodicSchedule, Instance
         pattern = PeriodicSchedule(rows, tuple(document.steps), tuple(document.bases), document.least, document.name)
     except ScheduleError as error:
         raise ScheduleError(f"{where}: {error}") from error
-    return pattern, instance_of(document.instance, f"{where}: instance")
+    return PatternFile(pattern, instance_of(document.instance, f"{where}: instance"), document.bound)
 
 
 def _segment(segment: SegmentDocument, steps: list[int], where: str) -> Segment:
@@ -112,7 +131,7 @@ def _op(text: str, steps: list[int], where: str) -> IndexedOp:
     return IndexedOp(cast("Kind", kind), int(stage), which, cast("Anchor", anchor or ""), value)
 
 
-def dumps(pattern: PeriodicSchedule, instance: Instance) -> str:
+def dumps(pattern: PeriodicSchedule, instance: Instance, bound: dict[str, Any] | None = None) -> str:
     """A pattern as canonical JSON text; `loads` gives an equal one back."""
     document = PatternDocument(
         format=PATTERN_FORMAT,
@@ -134,10 +153,11 @@ def dumps(pattern: PeriodicSchedule, instance: Instance) -> str:
         bases=list(pattern.bases),
         least=pattern.least,
         name=pattern.name,
+        bound=bound,
     )
     return msgspec.json.encode(document, order="sorted").decode() + "\n"
 
 
-def save(path: Path, pattern: PeriodicSchedule, instance: Instance) -> None:
+def save(path: Path, pattern: PeriodicSchedule, instance: Instance, bound: dict[str, Any] | None = None) -> None:
     """Write a pattern file, atomically."""
-    write_atomic(path, dumps(pattern, instance))
+    write_atomic(path, dumps(pattern, instance, bound))

@@ -1,0 +1,291 @@
+"""`solve_every`: a schedule for every number of microbatches from some on, and how good it is for all of them at once.
+
+Orders that repeat, found on a small instance, are given times that grow by the same with each block; the judge proves
+the pattern for every m (docs/semantics.md, theorems P1, P3, P4), and a rule of docs/bounds.md bounds it for every m.
+If both grow alike and differ by 0 over one common period, the pattern is optimal for every m from there on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import ceil
+from typing import Literal
+
+import msgspec
+
+from bubbleproof.schedules.instance import Instance, Objective
+from bubbleproof.schedules.pattern import PeriodicSchedule
+from bubbleproof.solver.bounds import lower_bounds
+from bubbleproof.solver.enlarge import Repeating, in_flight
+from bubbleproof.solver.flat import Flat
+from bubbleproof.solver.periodic import Words
+from bubbleproof.solver.result import InternalError, OnProgress, Progress
+from bubbleproof.solver.search import Budget, OutOfBudget
+from bubbleproof.solver.steady import Timed, timed
+from bubbleproof.verify.every import Comparison, EveryCertificate, Rise, compare, rise
+from bubbleproof.verify.growth import Growth
+from bubbleproof.verify.induction import Induction, induct
+from bubbleproof.verify.normal_form import Refused
+from bubbleproof.verify.report import Verdict
+
+__all__ = ["EveryClass", "EveryRecord", "EverySolution", "solve_every"]
+
+_EFFORT_PER_SECOND = 0.25
+_FAR = 40
+"""Rules are chosen where there are so many times the microbatches in flight."""
+
+
+class EveryRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is known of one residue class of m. All figures are integers in the instance's unit, or exact fractions.
+
+    Parameters
+    ----------
+    modulus, residue
+        The class: m ≡ residue (mod modulus).
+    least
+        The smallest m for which the pattern is meant and proved.
+    per_microbatch, constant
+        The objective is at most ``constant + per_microbatch·m``, exactly so where it is optimal.
+    bound_per_microbatch
+        How much the lower bound grows with a microbatch, on average.
+    compared_from
+        The m from which length and bound are compared.
+    excess
+        The most by which the objective is above the bound, for any m of the class from `compared_from` on; None if it
+        grows without end.
+    level
+        ``certified``: optimal for every m of the class from `compared_from` on. ``open``: not known to be.
+    certificate
+        The rule that gives the bound.
+    """
+
+    objective: Objective
+    modulus: int
+    residue: int
+    least: int
+    per_microbatch: str
+    constant: str
+    bound_per_microbatch: str
+    compared_from: int
+    excess: int | None
+    level: Literal["certified", "open"]
+    certificate: EveryCertificate
+    source: str
+    seconds: int
+    milliseconds: int
+
+
+@dataclass(frozen=True)
+class EveryClass:
+    """The answer for the m ≡ residue (mod modulus) from some m on.
+
+    Parameters
+    ----------
+    pattern
+        With times; the judge has proved it: complete, free of deadlock, within every cap, and as long as it says.
+    bound
+        What the certificate of the record gives for every m.
+    """
+
+    pattern: PeriodicSchedule
+    induction: Induction
+    bound: Rise
+    record: EveryRecord
+
+
+@dataclass(frozen=True)
+class EverySolution:
+    """One answer for each residue class; together they hold every m from `least` on."""
+
+    instance: Instance
+    classes: tuple[EveryClass, ...]
+
+    @property
+    def certified(self) -> bool:
+        """Whether every class is optimal for every m from some on."""
+        return all(found.record.level == "certified" for found in self.classes)
+
+
+def solve_every(
+    instance: Instance,
+    *,
+    time_limit: float = 60.0,
+    workers: int = 0,
+    seed: int = 0,
+    on_progress: OnProgress | None = None,
+    objective: Objective | None = None,
+) -> EverySolution:
+    """Find a schedule for every number of microbatches.
+
+    Parameters
+    ----------
+    instance
+        One route, costs and memory the same for all microbatches; its own number of them has no meaning.
+    time_limit, workers, seed, on_progress, objective
+        As for `solve`.
+
+    Raises
+    ------
+    BubbleproofError
+        No order that repeats was found, or the instance has another number of microbatches written into it.
+    InternalError
+        The judge refuses a pattern. A bug.
+    """
+    if objective is not None:
+        instance = instance.with_(objective=objective)
+    threads = workers or os.cpu_count() or 1
+    effort = time_limit * _EFFORT_PER_SECOND if threads == 1 else None
+    hunt = _Hunt(instance, Budget(time_limit, effort), seed, threads, on_progress)
+    return hunt.run()
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Words with times, how good they are for large m, and where they come from."""
+
+    words: Words
+    timed: Timed
+    source: str
+
+    @property
+    def per_microbatch(self) -> Fraction:
+        return Fraction(self.timed.growth, self.words.period)
+
+    @property
+    def constant(self) -> Fraction:
+        """The length at m = 0 of the line through all lengths."""
+        return self.timed.level - self.per_microbatch * sum(self.timed.pattern.bases)
+
+    @property
+    def score(self) -> tuple[Fraction, Fraction]:
+        return self.per_microbatch, self.constant
+
+
+class _Seek(Repeating):
+    """A search on a small instance for the best words."""
+
+    def __init__(self, instance: Instance, budget: Budget, hunt: _Hunt, steps: range) -> None:
+        super().__init__(instance, budget, hunt.seed, hunt.workers, steps)
+        self.hunt = hunt
+        self.found: _Found | None = None
+        self.optimal = False
+
+    @property
+    def done(self) -> bool:
+        """Whether the best words meet the bound for every m."""
+        return self.optimal
+
+    def take(self, words: Words, source: str) -> bool:
+        """Give the words times and keep the best."""
+        found = timed(words, max(1, words.rounds - 1))
+        if found is None:
+            return False
+        mine = _Found(words, found, source)
+        if self.found is None or mine.score < self.found.score:
+            self.found = mine
+            compared = self.hunt.compare(mine)
+            self.optimal = compared is not None and compared.optimal
+            self.hunt.tell(mine, self.bound)
+        return True
+
+
+class _Hunt:
+    """The search for patterns, class by class."""
+
+    def __init__(
+        self, instance: Instance, budget: Budget, seed: int, workers: int, on_progress: OnProgress | None
+    ) -> None:
+        self.instance, self.budget, self.seed, self.workers = instance, budget, seed, workers
+        self.on_progress = on_progress
+        self.few = 3 * in_flight(Flat(instance))
+        self.certificate, self.bound = _best_rise(instance, self.few)
+
+    def run(self) -> EverySolution:
+        first = self.seek(self.few, range(1, 9), 3)
+        step, period = first.words.steps[0], first.words.period
+        found = [first]
+        more = range(self.few + 1, self.few + period)
+        found += [self.seek(m, range(step, step + 1), self.few + period - m) for m in more]
+        classes = [self.judged(each) for each in found]
+        return EverySolution(self.instance, tuple(sorted(classes, key=lambda c: c.record.residue)))
+
+    def seek(self, m: int, steps: range, share: int) -> _Found:
+        """The best words on an instance with m microbatches, within a share of the time that is left."""
+        budget = Budget(self.budget.left / share, self.budget.effort_left / share)
+        search = _Seek(self.instance.with_(microbatches=m), budget, self, steps)
+        with contextlib.suppress(OutOfBudget):
+            search.quickly()
+        self.budget.used += budget.used
+        if search.found is None:
+            raise InternalError("one microbatch at a time repeats, but no order that repeats was found")
+        return search.found
+
+    def compare(self, found: _Found) -> Comparison | None:
+        """Words against the bound for every m."""
+        return compare(found.timed.pattern, Growth(((found.timed.level, found.timed.growth),)), self.bound)
+
+    def tell(self, found: _Found, bound: int) -> None:
+        """Report what is known of the number of microbatches that is searched."""
+        if self.on_progress is not None:
+            value = found.timed.level + found.timed.growth * found.words.rounds
+            source = f"{found.source}; {found.per_microbatch} per microbatch"
+            self.on_progress(Progress(int(self.budget.elapsed * 1000), value, bound, source))
+
+    def judged(self, found: _Found) -> EveryClass:
+        """The pattern from the smallest n on for which it is as good, judged for every n."""
+        pattern = _earliest(found)
+        induction = induct(pattern, self.instance)
+        length = induction.makespan if self.instance.objective == "makespan" else induction.span
+        if induction.verdict is not Verdict.PROVED or length is None:
+            raise InternalError(f"the judge refuses the pattern: {induction.reason or induction.report}")
+        compared = compare(pattern, length, self.bound)
+        milliseconds = ceil(self.budget.elapsed * 1000)
+        record = EveryRecord(
+            objective=self.instance.objective,
+            modulus=pattern.period,
+            residue=sum(pattern.bases) % pattern.period,
+            least=pattern.microbatches(pattern.least),
+            per_microbatch=str(found.per_microbatch),
+            constant=str(found.constant),
+            bound_per_microbatch=str(Fraction(self.bound.growth, self.bound.period)),
+            compared_from=self.bound.first if compared is None else compared.first,
+            excess=None if compared is None else compared.worst,
+            level="certified" if compared is not None and compared.optimal else "open",
+            certificate=self.certificate,
+            source=found.source,
+            seconds=ceil(milliseconds / 1000),
+            milliseconds=milliseconds,
+        )
+        return EveryClass(pattern, induction, self.bound, record)
+
+
+def _earliest(found: _Found) -> PeriodicSchedule:
+    """The pattern with the smallest n from which on its times are the same."""
+    low, high, best = 1, found.timed.pattern.least, found.timed
+    while low < high:
+        middle = (low + high) // 2
+        again = timed(found.words, middle)
+        if again is not None and (again.growth, again.level) == (found.timed.growth, found.timed.level):
+            high, best = middle, again
+        else:
+            low = middle + 1
+    return replace(best.pattern, name=f"{found.source}, repeated")
+
+
+def _best_rise(instance: Instance, few: int) -> tuple[EveryCertificate, Rise]:
+    """The rule that gives most for large m, and what it gives."""
+    best: tuple[Fraction, Fraction, EveryCertificate, Rise] | None = None
+    for certificate in lower_bounds(instance.with_(microbatches=_FAR * few)):
+        chosen = EveryCertificate(rule=certificate.rule, rank=certificate.rank, via=certificate.via)
+        with contextlib.suppress(Refused):
+            found = rise(instance, chosen)
+            slope = Fraction(found.growth, found.period)
+            mean = Fraction(sum(found.values), found.period) - slope * found.first
+            if best is None or (slope, mean) > best[:2]:
+                best = slope, mean, chosen, found
+    if best is None:
+        return EveryCertificate(rule="chain"), Rise(1, 1, (0,), 0)
+    return best[2:]
