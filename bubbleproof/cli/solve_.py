@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bubbleproof.cli import options
+from bubbleproof.schedules.errors import BubbleproofError
 
 if TYPE_CHECKING:
     from bubbleproof.schedules.instance import Instance
@@ -21,7 +22,13 @@ EPILOG = """\
 examples:
   bubbleproof solve examples/zb-1.5B-p8-m24.toml --time-limit 5
   bubbleproof solve examples/loop-lm-head.toml --time-limit 5 --cap 24000 -o best.json
-  bubbleproof solve examples/zb-1.5B-p8-m24.toml --microbatches any -o pattern.json
+        check_writable(Path(path))  # now, and not after the search
+    if arguments.microbatches == "any":
+        from bubbleproof.cli.every import run_every
+
+        if arguments.proof:
+            raise BubbleproofError("--proof is about one number of microbatches, not --microbatches any")
+        return run_every(instance, arguments, None if arguments.quiet else _Log(instance))
 
 exit code 0 if the schedule is proved optimal, 3 if not (the best one found is printed and written all the same).
 Ctrl-C or SIGTERM ends the search early; the best so far is printed and written.
@@ -29,7 +36,7 @@ Ctrl-C or SIGTERM ends the search early; the best so far is printed and written.
 
 _LEVELS = {
     "certified": "optimal; a lower bound that `verify` checks by arithmetic, without a solver, equals the value",
-    "proof-checked": "optimal; an independent checker has checked the solver's proof",
+    "proof-checked": "optimal; an independent checker has checked a proof that nothing better exists",
     "solver-claimed": "optimal according to CP-SAT, whose word is not checked",
     "open": "not proved; there may be a better schedule, but none below the bound",
 }
@@ -62,6 +69,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="OUT",
         help="write the schedule, its times and its record as JSON",
     )
+    parser.add_argument(
+        "--proof",
+        type=options.file_name,
+        metavar="FILE",
+        help="also prove that nothing is better, write the proof, have it checked; takes up to the time limit again",
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress on standard error")
     options.add_colour(parser)
 
@@ -82,14 +95,18 @@ def run(arguments: argparse.Namespace) -> int:
     from bubbleproof.cli.output import emit, emit_json
 
     instance = options.with_overrides(load_instance(arguments.file), arguments)
-    if arguments.output:
+    for path in filter(None, (arguments.output, arguments.proof)):
         from bubbleproof.schedules.formats.files import check_writable
 
+<<<<<<< HEAD
         check_writable(Path(arguments.output))  # now, and not after the search
     if arguments.microbatches == "any":
         from bubbleproof.cli.every import run_every
 
         return run_every(instance, arguments, None if arguments.quiet else _Log(instance))
+=======
+        check_writable(Path(path))  # now, and not after the search
+>>>>>>> 16c3c2a (solve --proof: refutations by Pumpkin that the judge's own checker checks; verify --proof)
     from bubbleproof.solver import solve
 
     # a job that is being ended (timeout, a batch system) keeps its best so far, as with Ctrl-C
@@ -101,11 +118,16 @@ def run(arguments: argparse.Namespace) -> int:
         workers=arguments.workers,
         seed=arguments.seed,
         on_progress=None if arguments.quiet else _Log(instance),
+        proof=bool(arguments.proof),
     )
     instance = solution.timeline.instance
     # the schedule is kept before anything is printed: printing may fail
     if arguments.output:
         _save(Path(arguments.output), solution)
+    if arguments.proof and solution.proof is not None:
+        from bubbleproof.schedules.formats.files import write_atomic
+
+        write_atomic(Path(arguments.proof), "".join(f"{line}\n" for line in solution.proof))
     if arguments.json:
         emit_json(_record_json(solution.record))
     else:
@@ -169,6 +191,7 @@ def _report(instance: Instance, solution: Solution, arguments: argparse.Namespac
             ("lower bound", f"{figure(record.bound, unit)}, by {record.proof}"),
             ("gap", _gap(record.value, record.bound)),
             ("evidence", f"{record.level}: {_LEVELS[record.level]}"),
+            *([("proof", _proved(record, unit))] if arguments.proof else []),
             ("makespan", figure(record.makespan, unit)),
             ("span", figure(record.span, unit)),
             ("bubble of " + record.objective, bubbles(timeline, record.objective)),
@@ -185,6 +208,17 @@ def _report(instance: Instance, solution: Solution, arguments: argparse.Namespac
         max_ranks=16,
     )
     return text + "\n" + picture
+
+
+def _proved(record: Record, unit: str) -> str:
+    from bubbleproof.cli.output import figure
+
+    found = record.refutation
+    if found is None:
+        return "none was found"
+    size = f"{figure(found.inferences)} inferences, {figure(found.nogoods)} nogoods, {figure(found.bytes)} bytes"
+    times = f"found in {found.milliseconds} ms, checked in {found.checked_in} ms"
+    return f"that nothing is below {figure(found.length + 1, unit)}: {size}; {times}"
 
 
 def _meaning(objective: str) -> str:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from bubbleproof.cli import options, verify_program
+from bubbleproof.cli import evidence, options, verify_program
 
 if TYPE_CHECKING:
     from bubbleproof.cli.load import Loaded
@@ -38,6 +38,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     options.add_sizes(parser)
     options.add_cap(parser)
     parser.add_argument("--target", choices=("torch",), help="a runtime whose own rules hold as well")
+    parser.add_argument(
+        "--proof", metavar="PROOF", help="also check this proof, written by `solve --proof`, that nothing is better"
+    )
     verify_program.configure(parser)
 
 
@@ -60,8 +63,9 @@ def run(arguments: argparse.Namespace) -> int:
         report = verify(
             loaded.schedule, loaded.instance, timeline=loaded.starts, claims=_claims(loaded), target=arguments.target
         )
-    certificate = _certificate(loaded)
-    faults = _faults(loaded, report, certificate)
+    certificate = evidence.certificate_verdict(loaded)
+    proof = None if arguments.proof is None else evidence.proof_verdict(arguments.proof, loaded)
+    faults = evidence.faults_of(loaded, report, certificate, proof)
     if arguments.json:
         import msgspec
 
@@ -72,12 +76,14 @@ def run(arguments: argparse.Namespace) -> int:
                 "file": arguments.file,
                 "inferred": list(loaded.notes),
                 "certificate": certificate,
+                "proof": proof,
                 "record": faults,
             }
         )
     else:
-        emit(_text(arguments.file, loaded, report, certificate, faults))
-    return 0 if report.verdict == Verdict.PROVED and not faults else 1
+        emit(_text(arguments.file, loaded, report, certificate, proof, faults))
+    wrong = faults or (proof is not None and not proof["accepted"])
+    return 0 if report.verdict == Verdict.PROVED and not wrong else 1
 
 
 def _claims(loaded: Loaded) -> dict[str, object] | None:
@@ -91,91 +97,41 @@ def _claims(loaded: Loaded) -> dict[str, object] | None:
     return {key: value for key, value in claims.items() if value is not None}
 
 
-def _certificate(loaded: Loaded) -> dict[str, Any] | None:
-    """The judgement of the certificate of a lower bound in the record, if there is one."""
-    raw = (loaded.record or {}).get("certificate")
-    if raw is None:
-        return None
-    import msgspec
-
-    from bubbleproof.verify.certificate import Certificate, check
-
-    try:
-        certificate = msgspec.convert(raw, Certificate)
-    except msgspec.ValidationError as error:
-        return {"accepted": False, "bound": None, "reason": f"the certificate in the record cannot be read: {error}"}
-    verdict = check(loaded.instance, certificate)
-    return {
-        "accepted": verdict.accepted,
-        "bound": certificate.value,
-        "objective": certificate.objective,
-        "reason": verdict.reason,
-    }
-
-
-def _faults(loaded: Loaded, report: Report, certificate: dict[str, Any] | None) -> list[str]:
-    """What the record says and is not so: its bound and its level of evidence need a certificate that holds."""
-    record = loaded.record
-    faults: list[str] = []
-    if record is None:
-        return faults
-    if record.get("objective") != loaded.instance.objective:
-        faults.append(
-            f"objective {record.get('objective')!r}, but that of the instance is {loaded.instance.objective!r}"
-        )
-    if report.facts.makespan is not None and record.get("makespan") not in (None, report.facts.makespan):
-        faults.append(f"makespan {record['makespan']!r}, but it is {report.facts.makespan}")
-    span = report.facts.span if loaded.starts is None else report.facts.claimed_span
-    if span is not None and record.get("span") not in (None, span):
-        faults.append(f"span {record['span']!r}, but it is {span}")
-    faults += _gap_faults(record.get("value"), record.get("bound"), record.get("gap"))
-    if certificate is not None and not certificate["accepted"]:
-        faults.append(
-            f"a lower bound of {certificate['bound']} whose certificate does not hold: {certificate['reason']}"
-        )
-    proved = _proved(record.get("objective"), certificate)
-    if record.get("level") == "certified" and proved != record.get("value"):
-        faults.append(
-            f"the level 'certified' for the value {record.get('value')!r}, but its certificate proves {proved}"
-        )
-    if record.get("proof") != "cp-sat" and record.get("bound") != proved:
-        faults.append(f"the bound {record.get('bound')!r}, but its certificate proves {proved}")
-    return faults
-
-
-def _gap_faults(value: object, bound: object, gap: object) -> list[str]:
-    """Whether a record's value, bound and gap = value/bound − 1 go together."""
-    if not isinstance(value, int) or not isinstance(bound, int):
-        return []
-    if bound > value:
-        return [f"the bound {bound}, which is above its own value {value}"]
-    from fractions import Fraction
-
-    true = str(Fraction(value, bound) - 1 if bound > 0 else 0)
-    return [] if gap in (None, true) else [f"the gap {gap!r}, but it is {true}"]
-
-
-def _proved(objective: object, certificate: dict[str, Any] | None) -> int:
-    """The bound on the objective that a certificate proves; 0, which needs no proof, if it proves none."""
-    if certificate is None or not certificate["accepted"]:
-        return 0
-    # a bound on the span is one on the makespan too, not the other way round
-    return int(certificate["bound"]) if certificate["objective"] in ("span", objective) else 0
-
-
-def _text(file: str, loaded: Loaded, report: Report, certificate: dict[str, Any] | None, faults: list[str]) -> str:
+def _text(
+    file: str,
+    loaded: Loaded,
+    report: Report,
+    certificate: dict[str, Any] | None,
+    proof: dict[str, Any] | None,
+    faults: list[str],
+) -> str:
     from bubbleproof.cli.output import wrapped
 
     found = list(_findings(loaded, report, certificate))
+    if proof is not None and proof["accepted"]:
+        found.append(f"the proof holds: {proof['reason']}")
+        if proof["bound"] == _value(loaded, report):
+            found.append("so this schedule is optimal")
+    elif proof is not None:
+        found.append(f"the proof does not hold: {proof['reason']}")
     found += [f"the record claims {fault}" for fault in faults]
     if loaded.record is not None and loaded.record.get("proof") == "cp-sat":
         found.append("the record's bound is CP-SAT's word; it was not checked")
     found += loaded.notes
     found += [f"assumed: {sentence}" for sentence in report.assumptions]
-    verdict = "VIOLATED" if faults else report.verdict.value
+    wrong = faults or (proof is not None and not proof["accepted"])
+    verdict = "VIOLATED" if wrong else report.verdict.value
     return f"{file}: {verdict}\n" + "".join(
         wrapped(line, "  ") if not line.startswith(" ") else f"  {line}\n" for line in found
     )
+
+
+def _value(loaded: Loaded, report: Report) -> int | None:
+    """The objective of the schedule: by the file's times if it gives any."""
+    facts, span = report.facts, loaded.instance.objective == "span"
+    if loaded.starts is not None:
+        return facts.claimed_span if span else facts.claimed_makespan
+    return facts.span if span else facts.makespan
 
 
 def violations(report: Report) -> Iterator[str]:

@@ -31,6 +31,7 @@ def solve(
     seed: int = 0,
     on_progress: OnProgress | None = None,
     objective: Objective | None = None,
+    proof: bool = False,
 ) -> Solution:
     """Find the best schedule of an instance, and how good it is.
 
@@ -56,6 +57,9 @@ def solve(
         Called with each better schedule or bound.
     objective
         Overrides the instance's.
+    proof
+        Also look for a proof that nothing is better, by a solver that writes one, for as long as `time_limit` once more
+        at most; the judge's own checker must accept it. Needs the package pumpkin-solver.
 
     Returns
     -------
@@ -65,14 +69,18 @@ def solve(
     Raises
     ------
     BubbleproofError
-        The time limit is not positive or the number of workers negative.
+        The time limit is not positive or the number of workers negative, or the solver for proofs is not installed.
     InternalError
-        The judge refuses the schedule. A bug.
+        The judge refuses the schedule, or a bound is above the value of a schedule. A bug.
     """
     if not time_limit > 0:
         raise BubbleproofError(f"time limit = {time_limit}: must be above 0 seconds")
     if workers < 0:
         raise BubbleproofError(f"workers = {workers}: must be at least 1, or 0 for one per processor")
+    if proof:
+        from bubbleproof.solver.refute.ask import available
+
+        available()  # now, and not after the search
     if objective is not None and objective != instance.objective:
         instance = instance.with_(objective=objective)
     threads = workers or os.cpu_count() or 1
@@ -87,6 +95,10 @@ def solve(
     except KeyboardInterrupt:
         stopped = "interrupted"
     try:
+        if proof and stopped != "interrupted":
+            from bubbleproof.solver.refute.prove import prove
+
+            prove(search, time_limit)
         return _solution(search, "proved" if search.done else stopped)
     except KeyboardInterrupt:
         if stopped == "interrupted":
@@ -99,7 +111,9 @@ def _solution(search: Search, stopped: Literal["proved", "effort", "time", "inte
     timeline = search.timeline(schedule)
     _judge(schedule, instance, timeline)
     value = timeline.value(instance.objective)
-    bound = min(search.bound, value)
+    bound = search.bound
+    if bound > value:
+        raise InternalError(f"{search.proof} claims that nothing is below {bound}, but there is a schedule of {value}")
     milliseconds = ceil(search.budget.elapsed * 1000)
     return Solution(
         schedule,
@@ -124,7 +138,9 @@ def _solution(search: Search, stopped: Literal["proved", "effort", "time", "inte
             versions=_versions(),
             families=tuple(search.families),
             notes=search.notes(),
+            refutation=search.proved,
         ),
+        search.proof_lines,
     )
 
 
@@ -163,6 +179,8 @@ def _level(search: Search, value: int) -> Level:
     certificate = search.certificate
     if certificate is not None and certificate.value >= value and check(search.instance, certificate).accepted:
         return "certified"
+    if search.proved is not None and search.proved.length + 1 >= value:
+        return "proof-checked"
     return "solver-claimed" if search.bound >= value and search.proof == "cp-sat" else "open"
 
 

@@ -15,7 +15,7 @@ from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.schedules.timeline import Timeline
 from bubbleproof.verify.certificate import Certificate
 
-__all__ = ["FamilyResult", "InternalError", "Level", "OnProgress", "Progress", "Record", "Solution", "gap"]
+__all__ = ["FamilyResult", "InternalError", "Level", "OnProgress", "Progress", "Proved", "Record", "Solution", "gap"]
 
 Level: TypeAlias = Literal["certified", "proof-checked", "solver-claimed", "open"]
 
@@ -43,6 +43,32 @@ class FamilyResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     reason: str = ""
 
 
+class Proved(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A proof that the judge's checker has accepted: no schedule has an objective of `length` or less.
+
+    Parameters
+    ----------
+    solver
+        Who wrote it; ``none`` if the windows of the model were enough.
+    variables, constraints
+        The size of the model that is refuted.
+    inferences, nogoods, bytes
+        The size of the proof.
+    milliseconds, checked_in
+        Wall time of the solver, and of the checker.
+    """
+
+    length: int
+    solver: str
+    variables: int
+    constraints: int
+    inferences: int
+    nogoods: int
+    bytes: int
+    milliseconds: int
+    checked_in: int
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How good a solution is, and how that is known. Times in the instance's unit, all integers.
 
@@ -53,10 +79,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     gap
         ``value/bound − 1`` as an exact fraction in text; ``0`` if they are equal.
     level
-        ``certified``: a certificate that `verify` checks without a solver gives the value. ``solver-claimed``: CP-SAT
-        reports that nothing below is possible. ``open``: neither.
+        ``certified``: a certificate that `verify` checks without a solver gives the value. ``proof-checked``: a proof
+        that the judge's checker has accepted does. ``solver-claimed``: CP-SAT reports that nothing below is possible.
+        ``open``: none of these.
     proof
-        Where the bound comes from: the rule of the certificate, or ``cp-sat``.
+        Where the bound comes from: the rule of the certificate, ``proof-log`` or ``cp-sat``.
     certificate
         The best certificate, also when CP-SAT has proved more.
     source
@@ -68,6 +95,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         or ``interrupted``.
     notes
         What the reader must know to read the numbers right.
+    refutation
+        The proof that was asked for, without its lines.
     """
 
     objective: Objective
@@ -89,6 +118,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     versions: dict[str, str]
     families: tuple[FamilyResult, ...]
     notes: tuple[str, ...] = ()
+    refutation: Proved | None = None
 
 
 @dataclass(frozen=True)
@@ -96,11 +126,17 @@ class Solution:
     """A verified schedule with its timeline and its record.
 
     For the objective ``span`` the timeline is the one of least span among all timelines of the schedule's order.
+
+    Parameters
+    ----------
+    proof
+        The lines of the proof, if one was asked for and found; `bubbleproof.verify.proof.check_proof` checks them.
     """
 
     schedule: Schedule
     timeline: Timeline
     record: Record
+    proof: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from bubbleproof.schedules.timeline import Timeline, replay
 from bubbleproof.solver.bounds import lower_bounds
 from bubbleproof.solver.flat import Flat, Orders, Times, least_span, peaks, replay_flat
 from bubbleproof.solver.heuristics import Knobs, fused_one_at_a_time, greedy, one_at_a_time, reserves
-from bubbleproof.solver.result import FamilyResult, OnProgress, Progress
+from bubbleproof.solver.result import FamilyResult, OnProgress, Progress, Proved
 from bubbleproof.solver.tuning import grid, neighbour
 from bubbleproof.verify.certificate import Certificate
 
@@ -131,6 +131,9 @@ class Search:
         )
         self.bound = self.certificate.value if self.certificate else 0
         self.proof: str = self.certificate.rule if self.certificate else "none"
+        self.proved: Proved | None = None
+        self.proof_lines: tuple[str, ...] | None = None
+        self.extra_notes: list[str] = []
 
     @property
     def done(self) -> bool:
@@ -190,6 +193,13 @@ class Search:
             return self.schedule
         return self.flat.schedule(self.orders or [], self.source)
 
+    def reached(self) -> int:
+        """The objective of the best schedule so far; if there is none yet, a first one is made."""
+        if self.value is None:
+            self.one_at_a_time()
+            return self.reached()
+        return self.value
+
     def timeline(self, schedule: Schedule) -> Timeline:
         """The timeline of the best schedule: for the span, the one of least span.
 
@@ -225,7 +235,7 @@ class Search:
             ]
         if not plain_is_best(self.instance):
             found.append("a pair or a fused backward is cheaper than its parts: only families use them")
-        return tuple(found)
+        return (*found, *self.extra_notes)
 
     def run(self) -> None:
         """Search until proved.

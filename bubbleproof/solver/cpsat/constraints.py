@@ -83,8 +83,9 @@ def add_memory(v: Variables, orders: Orders) -> None:
         takes = sum(max(0, flat.change[q]) * flat.size[q] for q in used)
         if takes <= flat.cap[rank]:
             continue  # everything fits at once
-        for line in lines:
-            _most_in_flight(v, line, flat.cap[rank])
+        if all(flat.change[q] <= 0 for q in used if q % width == width - 1):  # else a microbatch may count as below 0
+            for line in lines:
+                _most_in_flight(v, line, flat.cap[rank])
         freed_at_end = all(flat.change[q] == 0 for q in used if 0 < q % width < width - 1)
         if len(lines) > 1 or not freed_at_end:
             _counting(v, orders, used, flat.cap[rank])
@@ -98,7 +99,7 @@ def _most_in_flight(v: Variables, line: int, room: int) -> None:
     """
     flat, width = v.flat, v.flat.width
     take = flat.change[line]
-    if take <= 0 or flat.change[line + width - 1] > 0:
+    if take <= 0:
         return
     freeing = line + next(i for i in range(1, width) if flat.change[line + i] < 0)
     most = room // take

@@ -48,8 +48,8 @@ def trim(lines: Iterable[str], constraints: int) -> Iterator[str]:
             number, _, atom = rest.partition(" ")
             atoms[int(number)] = atom
         elif sort == "i":
-            number, _, body = rest.partition(" ")
-            pending[number] = tuple(body.split(" "))
+            number, _, inference = rest.partition(" ")
+            pending[number] = tuple(inference.split(" "))
         elif sort == "n":
             number, *body = rest.split(" ")
             cut = body.index("0") if "0" in body else len(body)

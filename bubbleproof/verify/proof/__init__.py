@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bubbleproof.verify.proof.check import PROOF_FORMAT, ProofVerdict, check_proof, header
+from bubbleproof.verify.proof.check import PROOF_FORMAT, ProofVerdict, check_proof, claimed_length, header
 from bubbleproof.verify.proof.model import Constraint, Disjunctive, Linear, Model, build
 from bubbleproof.verify.proof.ops import Unmodelled
 
@@ -16,5 +16,6 @@ __all__ = [
     "Unmodelled",
     "build",
     "check_proof",
+    "claimed_length",
     "header",
 ]

@@ -19,7 +19,7 @@ from bubbleproof.verify.proof.model import Disjunctive, Linear, Model, build
 from bubbleproof.verify.proof.ops import Unmodelled
 from bubbleproof.verify.proof.rules import linear_fails, one_at_a_time_fails
 
-__all__ = ["PROOF_FORMAT", "ProofVerdict", "check_proof", "header"]
+__all__ = ["PROOF_FORMAT", "ProofVerdict", "check_proof", "claimed_length", "header"]
 
 PROOF_FORMAT = "bubbleproof-proof/1"
 
@@ -71,6 +71,12 @@ def digest(model: Model) -> str:
 def header(model: Model, objective: str, length: int) -> str:
     """The first line of the file of a proof."""
     return f"p {PROOF_FORMAT} {objective} {length} {digest(model)}"
+
+
+def claimed_length(first_line: str) -> int | None:
+    """The length that the file of a proof claims to be impossible, by its first line; None if it is no such file."""
+    match = re.fullmatch(rf"p {re.escape(PROOF_FORMAT)} \w+ (-?\d{{1,18}}) \w+\r?\n?", first_line, re.ASCII)
+    return None if match is None else int(match[1])
 
 
 def check_proof(instance: Instance, length: int, lines: Iterable[str]) -> ProofVerdict:

@@ -136,20 +136,17 @@ class Ops:
                 self._edge(source, index, message(self.ops[source].rank, op.rank))
 
     def _add_flight(self, route: int, stage: int) -> None:
-        """No more microbatches of a stage in flight than its rank has room for."""
+        """No more microbatches of a stage in flight than its rank has room for, if none ever counts as less than 0."""
         size = self.instance.route_of_microbatch.count(route)
         first = self.ops[self.at("F", stage, route, 0)]
         if self.room is None or first.change <= 0:
             return
-        frees = next((x for x in self.kinds[1:] if self.ops[self.at(x, stage, route, 0)].change < 0), None)
-        if frees is None or any(self.ops[self.at(x, stage, route, 0)].change > 0 for x in self._behind(frees)):
+        if any(self.ops[i].kind == "W" and self.ops[i].change > 0 for i in self.of_rank[first.rank]):
             return
+        frees = next(kind for kind in self.kinds[1:] if self.ops[self.at(kind, stage, route, 0)].change < 0)
         most = self.room[first.rank] // first.change
         for k in range(most, size):
             self._edge(self.at(frees, stage, route, k - most), self.at("F", stage, route, k))
-
-    def _behind(self, kind: str) -> tuple[str, ...]:
-        return self.kinds[self.kinds.index(kind) + 1 :]
 
 
 def refuse(instance: Instance) -> None:
