@@ -19,22 +19,26 @@ def random_instance(rng: random.Random, most_microbatches: int = 5) -> Instance:
     objective = rng.choice(["makespan", "span"])
     if rng.random() < 0.15:
         placement, objective = bidirectional(p), "makespan"
-    stages = placement.stages
+    stages, m = placement.stages, rng.randint(1, most_microbatches)
     split = rng.random() < 0.7
+    unlike = objective == "makespan" and rng.random() < 0.3
     low = rng.choice([0, 1, 1])
     costs = Costs.make(
         stages,
-        F=[rng.randint(low, 4) for _ in range(stages)],
+        F=[[rng.randint(low, 3) for _ in range(m)] if unlike else rng.randint(low, 4) for _ in range(stages)],
         B=[rng.randint(low, 4) for _ in range(stages)],
         W=[rng.randint(low, 3) for _ in range(stages)] if split else None,
         comm=rng.choice([0, 0, 1, 2]),
+        overhead=rng.choice([0, 0, 0, 1]),
     )
     taken = [rng.randint(0, 3) for _ in range(stages)]
-    if rng.random() < 0.5:
+    if unlike and rng.random() < 0.5:
+        memory = Memory.make(stages, p, F=[[rng.randint(0, 2) for _ in range(m)] for _ in range(stages)])
+    elif rng.random() < 0.5:
         memory = Memory.make(stages, p, F=taken, static=rng.randint(0, 2))
     else:
         memory = Memory.make(stages, p, F=taken, B=[-rng.randint(0, f + (rng.random() < 0.3)) for f in taken])
-    return Instance(placement, rng.randint(1, most_microbatches), costs, memory, objective)
+    return Instance(placement, m, costs, memory, objective)
 
 
 def random_orders(flat: Flat, rng: random.Random) -> Orders:
@@ -73,7 +77,7 @@ def solution_of(instance: Instance, orders: Orders) -> tuple[int, dict[str, int]
         for position, queue in enumerate(order):
             k, kind = taken[queue], flat.kinds[queue % flat.width]
             taken[queue] += 1
-            name = f"{kind}{flat.stage[queue]}_{flat.microbatches[flat.route[queue]][k]}"
+            name = f"{kind}{flat.stage[queue]}_{flat.microbatches[flat.alike[queue]][k]}"
             values[name] = times.ends[queue][k] - flat.duration[queue] - origin
             place[name] = rank, position
     return length, values | {f"{a}__{b}": int(place[a] < place[b]) for a in place for b in place if a != b}

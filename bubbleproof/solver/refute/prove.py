@@ -119,7 +119,7 @@ def _orders(search: Search, starts: dict[str, int]) -> Orders:
         events = []
         for queue in queues:
             kind, stage = flat.kinds[queue % flat.width], flat.stage[queue]
-            for j in flat.microbatches[flat.route[queue]]:
+            for j in flat.microbatches[flat.alike[queue]]:
                 at = starts[f"{kind}{stage}_{j}"]
                 events.append((at, at + flat.duration[queue], queue % flat.width, queue))
         orders.append([event[-1] for event in sorted(events)])

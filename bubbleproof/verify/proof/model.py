@@ -132,8 +132,8 @@ class _Builder:
 
     def _span_windows(self) -> None:
         """The first start of all is that of the first forward, at 0; its rank ends by T, and every rank by 2T."""
-        if len(set(self.instance.route_of_microbatch)) > 1:
-            raise Unmodelled("no proof: proofs about the span need a single route")
+        if len(self.data.sorts) > 1:
+            raise Unmodelled("no proof: proofs about the span need a single route and equal microbatches")
         n, origin = len(self.duration), self.data.ops[0].rank
         self._windows(
             self._heads([0] * n),
@@ -172,7 +172,7 @@ class _Builder:
         """The level right after each op that takes memory, counted over the order of the rank."""
         ops = self.data.ops
         mine = [i for i in self.data.of_rank[rank] if ops[i].change]
-        classes = {(ops[i].route, ops[i].stage, ops[i].kind) for i in mine}
+        classes = {(ops[i].sort, ops[i].stage, ops[i].kind) for i in mine}
         if sum(max(0, ops[i].change) for i in mine) <= room or len(classes) == 2:
             return  # everything fits at once; or one class takes and one frees, and the edges of `Ops` say it all
         for i in mine:
@@ -230,7 +230,7 @@ class _Builder:
 
     def _next(self, index: int) -> int | None:
         op = self.data.ops[index]
-        return self.data.find(op.kind, op.stage, op.route, op.k + 1)
+        return self.data.find(op.kind, op.stage, op.sort, op.k + 1)
 
     def _implies(self, this: tuple[int, int], that: tuple[int, int]) -> None:
         """Add "this order holds only if that one does", if both are open."""

@@ -5,11 +5,12 @@ Written from docs/proofs.md, section 1, alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bubbleproof.schedules.errors import BubbleproofError
 from bubbleproof.schedules.instance import Instance
+from bubbleproof.schedules.op import Kind
 
 __all__ = ["Op", "Ops", "Unmodelled", "earliest"]
 
@@ -20,11 +21,11 @@ class Unmodelled(BubbleproofError):
 
 @dataclass(frozen=True)
 class Op:
-    """One op: the k-th of its class."""
+    """One op: the k-th of its kind, stage and sort of microbatch."""
 
-    kind: str
+    kind: Kind
     stage: int
-    route: int
+    sort: int
     k: int
     microbatch: int
     rank: int
@@ -55,14 +56,16 @@ class Ops:
     """
 
     instance: Instance
-    kinds: tuple[str, ...] = ()
+    kinds: tuple[Kind, ...] = ()
+    sorts: list[list[int]] = field(default_factory=list)
+    """The microbatches, ascending, by sort: those of one sort have the same route, durations and changes of memory."""
     ops: list[Op] = field(default_factory=list)
     before: list[list[tuple[int, int]]] = field(default_factory=list)
     after: list[list[tuple[int, int]]] = field(default_factory=list)
     of_rank: list[list[int]] = field(default_factory=list)
     ancestors: list[int] = field(default_factory=list)
     room: list[int] | None = None
-    _index: dict[tuple[str, int, int, int], int] = field(default_factory=dict)
+    _index: dict[tuple[Kind, int, int, int], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         instance = self.instance
@@ -74,43 +77,50 @@ class Ops:
         self.before = [[] for _ in self.ops]
         self.after = [[] for _ in self.ops]
         self._add_dependencies()
-        for route, stage in self.lines():
-            self._add_flight(route, stage)
+        for sort in range(len(self.sorts)):
+            for stage in range(instance.stages):
+                self._add_flight(sort, stage)
         self.ancestors = [0] * len(self.ops)
         for index, found in enumerate(self.before):
             for source, _ in found:
                 self.ancestors[index] |= self.ancestors[source] | 1 << source
 
-    def at(self, kind: str, stage: int, route: int, k: int) -> int:
+    def at(self, kind: Kind, stage: int, sort: int, k: int) -> int:
         """Index of an op."""
-        return self._index[kind, stage, route, k]
+        return self._index[kind, stage, sort, k]
 
-    def find(self, kind: str, stage: int, route: int, k: int) -> int | None:
+    def find(self, kind: Kind, stage: int, sort: int, k: int) -> int | None:
         """Index of an op, or None if there is no such op."""
-        return self._index.get((kind, stage, route, k))
+        return self._index.get((kind, stage, sort, k))
 
-    def lines(self) -> Iterator[tuple[int, int]]:
-        """(route, stage) of every stage of every route that a microbatch follows."""
-        used = set(self.instance.route_of_microbatch)
-        for route in sorted(used):
-            for stage in range(self.instance.stages):
-                yield route, stage
+    def _figures(self, j: int) -> tuple[object, ...]:
+        """Everything in which microbatches can differ."""
+        costs, memory, stages = self.instance.costs, self.instance.memory, range(self.instance.stages)
+        times = tuple(costs.of(kind, s, j) for kind in self.kinds for s in stages)
+        return (
+            self.instance.route_of_microbatch[j],
+            times,
+            tuple(memory.of(x, s, j) for x in self.kinds for s in stages),
+        )
 
     def _add_ops(self) -> None:
         instance, stages = self.instance, self.instance.stages
         self.of_rank = [[] for _ in range(instance.ranks)]
-        seen = [0] * len(instance.placement.routes)
+        sort_of: dict[tuple[object, ...], int] = {}
         for j, route in enumerate(instance.route_of_microbatch):
-            k = seen[route]
-            seen[route] = k + 1
+            sort = sort_of.setdefault(self._figures(j), len(sort_of))
+            if sort == len(self.sorts):
+                self.sorts.append([])
+            k = len(self.sorts[sort])
+            self.sorts[sort].append(j)
             ranks = instance.placement.routes[route]
             for kind in self.kinds:
                 for stage in range(stages) if kind == "F" else reversed(range(stages)):
-                    duration = getattr(instance.costs, kind)[stage]
-                    change = getattr(instance.memory, kind)[stage]
-                    self._index[kind, stage, route, k] = len(self.ops)
+                    duration = instance.costs.of(kind, stage, j)
+                    change = instance.memory.of(kind, stage, j)
+                    self._index[kind, stage, sort, k] = len(self.ops)
                     self.of_rank[ranks[stage]].append(len(self.ops))
-                    self.ops.append(Op(kind, stage, route, k, j, ranks[stage], duration, change))
+                    self.ops.append(Op(kind, stage, sort, k, j, ranks[stage], duration, change))
 
     def _edge(self, source: int, target: int, delay: int = 0) -> None:
         lag = self.ops[source].duration + delay
@@ -121,32 +131,32 @@ class Ops:
         """Inputs, and the order of the microbatches inside each class."""
         last, message = self.instance.stages - 1, self.instance.costs.message
         for index, op in enumerate(self.ops):
-            kind, s, route, k = op.kind, op.stage, op.route, op.k
+            kind, s, sort, k = op.kind, op.stage, op.sort, op.k
             if k:
-                self._edge(self.at(kind, s, route, k - 1), index)
+                self._edge(self.at(kind, s, sort, k - 1), index)
             inputs = []
             if kind == "F":
-                inputs += [self.at("F", s - 1, route, k)] if s else []
+                inputs += [self.at("F", s - 1, sort, k)] if s else []
             elif kind == "W":
-                inputs.append(self.at("B", s, route, k))
+                inputs.append(self.at("B", s, sort, k))
             else:
-                inputs.append(self.at("F", s, route, k))
-                inputs += [self.at(kind, s + 1, route, k)] if s < last else []
+                inputs.append(self.at("F", s, sort, k))
+                inputs += [self.at(kind, s + 1, sort, k)] if s < last else []
             for source in inputs:
                 self._edge(source, index, message(self.ops[source].rank, op.rank))
 
-    def _add_flight(self, route: int, stage: int) -> None:
+    def _add_flight(self, sort: int, stage: int) -> None:
         """No more microbatches of a stage in flight than its rank has room for, if none ever counts as less than 0."""
-        size = self.instance.route_of_microbatch.count(route)
-        first = self.ops[self.at("F", stage, route, 0)]
+        size = len(self.sorts[sort])
+        first = self.ops[self.at("F", stage, sort, 0)]
         if self.room is None or first.change <= 0:
             return
         if any(self.ops[i].kind == "W" and self.ops[i].change > 0 for i in self.of_rank[first.rank]):
             return
-        frees = next(kind for kind in self.kinds[1:] if self.ops[self.at(kind, stage, route, 0)].change < 0)
+        frees = next(kind for kind in self.kinds[1:] if self.ops[self.at(kind, stage, sort, 0)].change < 0)
         most = self.room[first.rank] // first.change
         for k in range(most, size):
-            self._edge(self.at(frees, stage, route, k - most), self.at("F", stage, route, k))
+            self._edge(self.at(frees, stage, sort, k - most), self.at("F", stage, sort, k))
 
 
 def refuse(instance: Instance) -> None:
@@ -157,15 +167,22 @@ def refuse(instance: Instance) -> None:
     Unmodelled
         A pair or a fused backward is cheaper than its parts.
     """
-    costs, memory = instance.costs, instance.memory
-    for kind, pairs in (("B", costs.overlap_B if costs.split else None), ("BW", costs.overlap_BW)):
+    costs, memory, stages = instance.costs, instance.memory, range(instance.stages)
+    pairings: tuple[tuple[Kind, tuple[int, ...] | None], ...] = (
+        ("B", costs.overlap_B if costs.split else None),
+        ("BW", costs.overlap_BW),
+    )
+    for kind, pairs in pairings:
         if pairs is not None:
-            longest = max(costs.B) if kind == "B" else max(costs.BW)
-            if any(pair < forward + longest for pair, forward in zip(pairs, costs.F, strict=True)):
-                raise Unmodelled("no proof: a pair is shorter than its members, and proofs know no pairs")
-    if costs.split:
-        for bw, b, w, change in zip(costs.BW, costs.B, costs.W, memory.B, strict=True):
-            if bw < b + w or change > 0:
+            longest = max(costs.of(kind, s, j) for s in stages for j in range(instance.microbatches))
+            for s in stages:
+                for j in range(instance.microbatches):
+                    pair = costs.figure(f"overlap_{kind}", s, j) + costs.overhead
+                    if pair < costs.of("F", s, j) + longest:
+                        raise Unmodelled("no proof: a pair is shorter than its members, and proofs know no pairs")
+    for s in stages if costs.split else ():
+        for j in range(instance.microbatches):
+            if costs.of("BW", s, j) < costs.of("B", s, j) + costs.of("W", s, j) or memory.of("B", s, j) > 0:
                 raise Unmodelled(
                     "no proof: a fused backward may be better than its parts, and proofs run B and W apart"
                 )
