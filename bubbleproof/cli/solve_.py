@@ -98,15 +98,13 @@ def run(arguments: argparse.Namespace) -> int:
     for path in filter(None, (arguments.output, arguments.proof)):
         from bubbleproof.schedules.formats.files import check_writable
 
-<<<<<<< HEAD
-        check_writable(Path(arguments.output))  # now, and not after the search
+        check_writable(Path(path))  # now, and not after the search
     if arguments.microbatches == "any":
         from bubbleproof.cli.every import run_every
 
+        if arguments.proof:
+            raise BubbleproofError("--proof is about one number of microbatches, not --microbatches any")
         return run_every(instance, arguments, None if arguments.quiet else _Log(instance))
-=======
-        check_writable(Path(path))  # now, and not after the search
->>>>>>> 16c3c2a (solve --proof: refutations by Pumpkin that the judge's own checker checks; verify --proof)
     from bubbleproof.solver import solve
 
     # a job that is being ended (timeout, a batch system) keeps its best so far, as with Ctrl-C
