@@ -1,4 +1,4 @@
-"""A plot of few points on two logarithmic axes, as SVG; it looks the same wherever it is made."""
+"""Plots as SVG that look the same wherever they are made: lines on two logarithmic axes, and distributions of gaps."""
 
 from __future__ import annotations
 
@@ -46,4 +46,51 @@ def write_plot(path: Path, series: Mapping[str, Sequence[tuple[float, float]]], 
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places]
         x, y = places[-1]
         parts.append(f'<text x="{x + 8:.1f}" y="{y + 4:.1f}" fill="{colour}">{name}</text>')
+    path.write_text("\n".join([*parts, "</svg>"]) + "\n")
+
+
+def write_gaps(path: Path, classes: Mapping[str, Sequence[float]]) -> None:
+    """For each class the share of its rows with a gap of at most x percent, on a logarithmic axis.
+
+    Rows without a gap count from the left edge on; the legend says how many there are.
+    """
+    low, high = -3, 2  # powers of ten, in percent
+
+    def at(gap: float, share: float) -> tuple[float, float]:
+        power = min(high, max(low, math.log10(gap))) if gap > 0 else low
+        across = (power - low) / (high - low) * (WIDTH - LEFT - RIGHT)
+        return LEFT + across, HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
+        'font-size="12">',
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
+    ]
+    for power in range(low, high + 1):
+        x, y = at(10.0**power, 0)
+        parts.append(f'<line x1="{x:.1f}" y1="{TOP}" x2="{x:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
+        parts.append(f'<text x="{x:.1f}" y="{y + 18:.1f}" text-anchor="middle">{10.0**power:g} %</text>')
+    for tenth in range(0, 11, 2):
+        x, y = at(0, tenth / 10)
+        parts.append(f'<line x1="{x:.1f}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}" stroke="#ddd"/>')
+        parts.append(f'<text x="{x - 8:.1f}" y="{y + 4:.1f}" text-anchor="end">{10 * tenth} %</text>')
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    parts.append(f'<text x="{middle}" y="{HEIGHT - 10}" text-anchor="middle">gap at most</text>')
+    parts.append(f'<text x="{LEFT}" y="{TOP - 6}">share of instances</text>')
+    for number, (name, gaps) in enumerate(classes.items()):
+        colour = COLOURS[number % len(COLOURS)]
+        dash = ' stroke-dasharray="6 3"' if number >= len(COLOURS) else ""
+        ordered = sorted(gaps)
+        closed = sum(gap <= 0 for gap in ordered)
+        places = [at(0, closed / max(1, len(ordered)))]
+        for count, gap in enumerate(ordered[closed:], closed + 1):
+            x, y = at(gap, count / len(ordered))
+            places += [(x, places[-1][1]), (x, y)]
+        places.append((WIDTH - RIGHT, places[-1][1]))
+        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="1.5"{dash}/>')
+        y = TOP + 20 + 18 * number
+        parts.append(f'<path d="M{WIDTH - RIGHT + 12},{y - 4}h20" stroke="{colour}" stroke-width="1.5"{dash}/>')
+        words = f"{name}: {closed}/{len(ordered)}"
+        parts.append(f'<text x="{WIDTH - RIGHT + 38}" y="{y}" fill="{colour}">{words}</text>')
     path.write_text("\n".join([*parts, "</svg>"]) + "\n")

@@ -32,6 +32,7 @@ def solve(
     on_progress: OnProgress | None = None,
     objective: Objective | None = None,
     proof: bool = False,
+    by_clock: bool = False,
 ) -> Solution:
     """Find the best schedule of an instance, and how good it is.
 
@@ -60,6 +61,8 @@ def solve(
     proof
         Also look for a proof that nothing is better, by a solver that writes one, for as long as `time_limit` once more
         at most; the judge's own checker must accept it. Needs the package pumpkin-solver.
+    by_clock
+        Let one worker, too, use all of the time limit: no budget of counted effort.
 
     Returns
     -------
@@ -84,7 +87,7 @@ def solve(
     if objective is not None and objective != instance.objective:
         instance = instance.with_(objective=objective)
     threads = workers or os.cpu_count() or 1
-    budget = Budget(time_limit, time_limit * _EFFORT_PER_SECOND if threads == 1 else None)
+    budget = Budget(time_limit, time_limit * _EFFORT_PER_SECOND if threads == 1 and not by_clock else None)
     search = Search(instance, budget, seed, threads, on_progress)
     stopped: Literal["proved", "effort", "time", "interrupted"]
     try:
