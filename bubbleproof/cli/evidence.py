@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bubbleproof.cli.load import Loaded
     from bubbleproof.verify import Report
 
-__all__ = ["certificate_verdict", "faults_of", "proof_verdict"]
+__all__ = ["certificate_verdict", "faults_of", "proof_verdict", "read_proof"]
 
 
 def certificate_verdict(loaded: Loaded) -> dict[str, Any] | None:
@@ -33,16 +34,27 @@ def certificate_verdict(loaded: Loaded) -> dict[str, Any] | None:
     }
 
 
-def proof_verdict(file: str, loaded: Loaded) -> dict[str, Any]:
-    """The judgement of a proof in a file of its own: no schedule has an objective of the length that it names."""
-    from pathlib import Path
+def read_proof(path: Path) -> list[str]:
+    """The lines of the file of a proof.
 
+    Raises
+    ------
+    FormatError
+        It cannot be read.
+    """
     from bubbleproof.schedules.formats.files import MIB, read_text
-    from bubbleproof.verify.proof import check_proof, claimed_length
 
-    lines = read_text(Path(file), 512 * MIB).split("\n")
+    lines = read_text(path, 512 * MIB).split("\n")
     if not lines[-1]:
         lines.pop()
+    return lines
+
+
+def proof_verdict(file: str, loaded: Loaded) -> dict[str, Any]:
+    """The judgement of a proof in a file of its own: no schedule has an objective of the length that it names."""
+    from bubbleproof.verify.proof import check_proof, claimed_length
+
+    lines = read_proof(Path(file))
     length = claimed_length(lines[0])
     if length is None:
         return {"accepted": False, "bound": None, "reason": f"{file} is no proof file"}

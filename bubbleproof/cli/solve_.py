@@ -26,12 +26,14 @@ examples:
     if arguments.microbatches == "any":
         from bubbleproof.cli.every import run_every
 
-        if arguments.proof:
-            raise BubbleproofError("--proof is about one number of microbatches, not --microbatches any")
+        if arguments.proof or arguments.resume:
+            raise BubbleproofError("--proof and --resume are about one number of microbatches, not --microbatches any")
         return run_every(instance, arguments, None if arguments.quiet else _Log(instance))
 
 exit code 0 if the schedule is proved optimal, 3 if not (the best one found is printed and written all the same).
-Ctrl-C or SIGTERM ends the search early; the best so far is printed and written.
+Ctrl-C or SIGTERM ends the search early; the best so far is printed and written. OUT is also written while the search
+goes on, whole at every moment, if it did not exist before or with --resume: after a crash, the same command with
+--resume goes on from there.
 """
 
 _LEVELS = {
@@ -45,6 +47,7 @@ _STOPPED = {
     "effort": "; the effort allowed with one worker was used up",
     "time": "; stopped by the time limit",
     "interrupted": "; interrupted",
+    "running": "; the search goes on",
 }
 
 
@@ -67,7 +70,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=options.file_name,
         metavar="OUT",
-        help="write the schedule, its times and its record as JSON",
+        help="write the schedule, its times and its record as JSON; a new file also while the search goes on",
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on from OUT, if it exists: its best schedule and bound (and proof) are taken over and kept up to date",
     )
     parser.add_argument(
         "--proof",
@@ -102,14 +110,15 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.microbatches == "any":
         from bubbleproof.cli.every import run_every
 
-        if arguments.proof:
-            raise BubbleproofError("--proof is about one number of microbatches, not --microbatches any")
+        if arguments.proof or arguments.resume:
+            raise BubbleproofError("--proof and --resume are about one number of microbatches, not --microbatches any")
         return run_every(instance, arguments, None if arguments.quiet else _Log(instance))
     from bubbleproof.solver import solve
 
     # a job that is being ended (timeout, a batch system) keeps its best so far, as with Ctrl-C
     with contextlib.suppress(ValueError):  # not the main thread
         signal.signal(signal.SIGTERM, signal.default_int_handler)
+    files = _Files(arguments)
     solution = solve(
         instance,
         time_limit=arguments.time_limit,
@@ -117,15 +126,12 @@ def run(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         on_progress=None if arguments.quiet else _Log(instance),
         proof=bool(arguments.proof),
+        keep=files.keep if files.keeping else None,
+        resume=files.document,
+        resume_proof=files.proof_lines,
     )
     instance = solution.timeline.instance
-    # the schedule is kept before anything is printed: printing may fail
-    if arguments.output:
-        _save(Path(arguments.output), solution)
-    if arguments.proof and solution.proof is not None:
-        from bubbleproof.schedules.formats.files import write_atomic
-
-        write_atomic(Path(arguments.proof), "".join(f"{line}\n" for line in solution.proof))
+    files.write(solution)  # before anything is printed: printing may fail
     if arguments.json:
         emit_json(_record_json(solution.record))
     else:
@@ -166,11 +172,45 @@ def _record_json(record: Record) -> dict[str, Any]:
     return {"format": "bubbleproof-record/1", **built}
 
 
-def _save(path: Path, solution: Solution) -> None:
-    from bubbleproof.schedules.formats.schedule_json import Document, save
+class _Files:
+    """What a solve leaves on disk and may find there: the schedule with its record, and the proof."""
 
-    timeline = solution.timeline
-    save(path, Document(solution.schedule, timeline.instance, timeline.starts, _record_json(solution.record)))
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        from bubbleproof.schedules.formats.schedule_json import Document, load
+
+        self.output = Path(arguments.output) if arguments.output else None
+        self.proof = Path(arguments.proof) if arguments.proof else None
+        self.document: Document | None = None
+        self.proof_lines: list[str] | None = None
+        if arguments.resume and self.output is None:
+            raise BubbleproofError("--resume goes on from a file: name it with -o")
+        there = self.output is not None and self.output.exists()
+        self.keeping = self.output is not None and (arguments.resume or not there)
+        if arguments.resume and there and self.output is not None:
+            self.document = load(self.output)
+            if self.proof is not None and self.proof.exists():
+                from bubbleproof.cli.evidence import read_proof
+
+                self.proof_lines = read_proof(self.proof)
+
+    def keep(self, solution: Solution) -> None:
+        """Write the best so far; a disk that is full now may not be at the end."""
+        with contextlib.suppress(BubbleproofError):
+            self.write(solution)
+
+    def write(self, solution: Solution) -> None:
+        """Write what there is, the proof first: a record is never ahead of its proof."""
+        from bubbleproof.schedules.formats.files import write_atomic
+        from bubbleproof.schedules.formats.schedule_json import Document, save
+
+        if self.proof is not None and solution.proof is not None:
+            write_atomic(self.proof, "".join(f"{line}\n" for line in solution.proof))
+        if self.output is not None:
+            timeline = solution.timeline
+            save(
+                self.output,
+                Document(solution.schedule, timeline.instance, timeline.starts, _record_json(solution.record)),
+            )
 
 
 def _report(instance: Instance, solution: Solution, arguments: argparse.Namespace) -> str:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from importlib import metadata
 from math import ceil
-from typing import Literal
 
 from bubbleproof.schedules.errors import BubbleproofError
+from bubbleproof.schedules.formats.schedule_json import Document
 from bubbleproof.schedules.instance import Instance, Objective
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.schedules.timeline import Timeline
-from bubbleproof.solver.result import InternalError, Level, OnProgress, Record, Solution, gap
+from bubbleproof.solver.result import InternalError, Level, OnProgress, Record, Solution, Stopped, gap
+from bubbleproof.solver.resume import Keep, Keeper, take_up
 from bubbleproof.solver.search import Budget, OutOfBudget, Search
 
 __all__ = ["solve"]
@@ -33,6 +35,9 @@ def solve(
     objective: Objective | None = None,
     proof: bool = False,
     by_clock: bool = False,
+    keep: Keep | None = None,
+    resume: Document | None = None,
+    resume_proof: Iterable[str] | None = None,
 ) -> Solution:
     """Find the best schedule of an instance, and how good it is.
 
@@ -63,6 +68,12 @@ def solve(
         at most; the judge's own checker must accept it. Needs the package pumpkin-solver.
     by_clock
         Let one worker, too, use all of the time limit: no budget of counted effort.
+    keep
+        Called with the best solution so far when it has improved, to be written down; not more often than about a
+        tenth of the time allows.
+    resume, resume_proof
+        Begin with the schedule and the bound of this document, which an earlier solve of the same instance has left,
+        and with the lines of its proof. Everything that can be checked is checked anew.
 
     Returns
     -------
@@ -72,7 +83,8 @@ def solve(
     Raises
     ------
     BubbleproofError
-        The time limit is not positive or the number of workers negative, or the solver for proofs is not installed.
+        The time limit is not positive or the number of workers negative, the solver for proofs is not installed,
+        or what to resume is about another instance or does not hold.
     InternalError
         The judge refuses the schedule, or a bound is above the value of a schedule. A bug.
     """
@@ -89,7 +101,11 @@ def solve(
     threads = workers or os.cpu_count() or 1
     budget = Budget(time_limit, time_limit * _EFFORT_PER_SECOND if threads == 1 and not by_clock else None)
     search = Search(instance, budget, seed, threads, on_progress)
-    stopped: Literal["proved", "effort", "time", "interrupted"]
+    if resume is not None:
+        take_up(search, resume, resume_proof)
+    if keep is not None:
+        search.keeper = Keeper(keep, lambda: _solution(search, "running"))
+    stopped: Stopped
     try:
         search.run()
         stopped = "proved" if search.done else "effort"
@@ -109,7 +125,7 @@ def solve(
         return _solution(search, "proved" if search.done else "interrupted")
 
 
-def _solution(search: Search, stopped: Literal["proved", "effort", "time", "interrupted"]) -> Solution:
+def _solution(search: Search, stopped: Stopped) -> Solution:
     instance, schedule = search.instance, search.schedule
     timeline = search.timeline(schedule)
     _judge(schedule, instance, timeline)

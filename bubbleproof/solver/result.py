@@ -15,7 +15,20 @@ from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.schedules.timeline import Timeline
 from bubbleproof.verify.certificate import Certificate
 
-__all__ = ["FamilyResult", "InternalError", "Level", "OnProgress", "Progress", "Proved", "Record", "Solution", "gap"]
+__all__ = [
+    "FamilyResult",
+    "InternalError",
+    "Level",
+    "OnProgress",
+    "Progress",
+    "Proved",
+    "Record",
+    "Solution",
+    "Stopped",
+    "gap",
+]
+
+Stopped: TypeAlias = Literal["proved", "effort", "time", "interrupted", "running"]
 
 Level: TypeAlias = Literal["certified", "proof-checked", "solver-claimed", "open"]
 
@@ -92,7 +105,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Wall time of the solve, rounded up to whole seconds, and in milliseconds.
     stopped
         ``proved``; ``effort``: nothing was left to try, or, with one worker, the counted effort was used up; ``time``
-        or ``interrupted``.
+        or ``interrupted``. ``running``: the search goes on, this is the best so far.
     notes
         What the reader must know to read the numbers right.
     refutation
@@ -112,7 +125,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     peak: tuple[int, ...]
     seconds: int
     milliseconds: int
-    stopped: Literal["proved", "effort", "time", "interrupted"]
+    stopped: Stopped
     seed: int
     workers: int
     versions: dict[str, str]

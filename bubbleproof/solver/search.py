@@ -17,6 +17,7 @@ from bubbleproof.solver.bounds import lower_bounds
 from bubbleproof.solver.flat import Flat, Orders, Times, least_span, peaks, replay_flat
 from bubbleproof.solver.heuristics import Knobs, fused_one_at_a_time, greedy, one_at_a_time, reserves
 from bubbleproof.solver.result import FamilyResult, OnProgress, Progress, Proved
+from bubbleproof.solver.resume import Keeper
 from bubbleproof.solver.tuning import grid, neighbour
 from bubbleproof.verify.certificate import Certificate
 
@@ -134,6 +135,7 @@ class Search:
         self.proved: Proved | None = None
         self.proof_lines: tuple[str, ...] | None = None
         self.extra_notes: list[str] = []
+        self.keeper: Keeper | None = None
 
     @property
     def done(self) -> bool:
@@ -144,6 +146,8 @@ class Search:
         """Tell the caller about a better schedule or bound."""
         if self.on_progress is not None:
             self.on_progress(Progress(int(self.budget.elapsed * 1000), self.value, self.bound, source))
+        if self.keeper is not None:
+            self.keeper.improved()
 
     def measure(self, orders: Orders, flat: Flat | None = None) -> int | None:
         """The objective of orders; None if they deadlock."""

@@ -11,12 +11,12 @@ from bubbleproof.solver.flat import Orders
 from bubbleproof.solver.refute.ask import Refutation, refute
 from bubbleproof.solver.refute.trim import Unusable
 from bubbleproof.solver.result import InternalError, Proved
-from bubbleproof.verify.proof import check_proof
+from bubbleproof.verify.proof import check_proof, claimed_length
 
 if TYPE_CHECKING:
     from bubbleproof.solver.search import Search
 
-__all__ = ["prove"]
+__all__ = ["prove", "take_proof"]
 
 _SHARE = 4
 """What is left of the time is divided by this for the next question when there is no proof for the value itself."""
@@ -37,6 +37,15 @@ def prove(search: Search, seconds: float) -> None:
     _Prover(search, seconds).run()
 
 
+def take_proof(search: Search, lines: tuple[str, ...]) -> None:
+    """Use a proof that was written before, if the checker accepts it."""
+    length = claimed_length(lines[0]) if lines else None
+    if length is None:
+        search.extra_notes.append("the proof of before is no proof file, and was not used")
+    else:
+        _Prover(search, 0.0).take(length, Refutation("refuted", lines))
+
+
 class _Prover:
     def __init__(self, search: Search, seconds: float) -> None:
         self.search = search
@@ -48,6 +57,8 @@ class _Prover:
 
     def run(self) -> None:
         """Ask until it is decided or the time is out."""
+        if self.search.proved is not None:
+            self.low = max(self.low, self.search.proved.length + 1)
         length, seconds = self.high - 1, self.left * (_SHARE - 1) / _SHARE
         while self.low <= length < self.high and self.left > 0:
             try:
