@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from bubbleproof.schedules.errors import ScheduleError
 from bubbleproof.schedules.instance import Instance
-from bubbleproof.schedules.op import Op, Slot, members
+from bubbleproof.schedules.op import BACKWARDS, Op, Slot, members
 from bubbleproof.schedules.schedule import Schedule
 
 __all__ = ["Compiled", "compile_schedule", "producers"]
@@ -22,13 +22,15 @@ def producers(op: Op, stages: int) -> tuple[tuple[tuple[str, ...], int], ...]:
     """What must have ended before an op may start: (kinds any of which will do, stage), same microbatch.
 
     F of stage s needs F of stage s − 1. B (or BW) of stage s needs its own F and, unless s is the last stage, the
-    B (or BW) of stage s + 1. W needs its own B.
+    B (or BW) of stage s + 1. W needs its own B, R its own F; and a backward needs its own R if there is one.
     """
     kind, stage, _ = op
     if kind == "F":
         return ((("F",), stage - 1),) if stage else ()
     if kind == "W":
         return ((("B",), stage),)
+    if kind == "R":
+        return ((("F",), stage),)
     own = (("F",), stage)
     return (own,) if stage == stages - 1 else (own, (("B", "BW"), stage + 1))
 
@@ -173,6 +175,8 @@ def _check_op(op: Op, rank: int, instance: Instance, seen: dict[Op, int]) -> Non
         raise ScheduleError(
             f"{op} is on rank {rank}, but stage {op.stage} of microbatch {op.microbatch} is on rank {home}"
         )
+    if op.kind == "R" and not instance.recompute:
+        raise ScheduleError(f"{op} on rank {rank}: the instance gives no cost.R and memory.R, so nothing is recomputed")
     if op in seen:
         raise ScheduleError(f"{op} occurs twice on rank {rank}")
 
@@ -190,6 +194,9 @@ def _inputs(node: int, slot: Slot, node_of: dict[Op, int], instance: Instance) -
                 raise ScheduleError(f"{op} needs {Op(kinds[0], stage, op.microbatch)}, which no rank runs")  # type: ignore[arg-type]
             delay = instance.message(stage, op.stage, op.microbatch)
             found.extend((node_of[source], delay, source) for source in sources)
+        again = Op("R", op.stage, op.microbatch)
+        if op.kind in BACKWARDS and again in node_of:
+            found.append((node_of[again], 0, again))
     if any(source == node for source, _, _ in found):
         raise ScheduleError(f"{slot}: one member of the pair needs the other's result")
     return found

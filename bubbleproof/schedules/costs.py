@@ -124,6 +124,8 @@ class Costs:
     varying
         The durations that are given per microbatch. Without them, and without the overhead, the instance is a
         relaxation of this one: nothing takes longer.
+    R
+        For each stage the duration of a recompute; None if nothing may be recomputed.
     """
 
     F: tuple[int, ...]
@@ -138,6 +140,7 @@ class Costs:
     channel: Channel = "latency"
     overhead: int = 0
     varying: Varying = ()
+    R: tuple[int, ...] | None = None
     _comm: dict[tuple[int, int], int] = field(init=False, repr=False, compare=False, hash=False)
     _varying: dict[str, _Rows] = field(init=False, repr=False, compare=False, hash=False)
 
@@ -162,6 +165,7 @@ class Costs:
         comm: int | Mapping[tuple[int, int], int] = 0,
         channel: Channel = "latency",
         overhead: int = 0,
+        R: PerRank | None = None,
     ) -> Costs:
         """Build costs from numbers or lists, one entry per stage; an entry may be a list with one per microbatch.
 
@@ -209,6 +213,7 @@ class Costs:
             channel,
             _per("cost.overhead", overhead, 1, "instance")[0],
             _varying("cost", named),
+            None if R is None else _per("cost.R", R, stages, "stage"),
         )
 
     def figure(self, name: str, stage: int, microbatch: int) -> int:
@@ -255,6 +260,9 @@ class Memory:
     varying
         The changes that are given per microbatch. Without them the instance is a relaxation of this one: no microbatch
         ever holds more.
+    R
+        For each stage the part of what F takes that a forward need not keep if it is recomputed; R takes it at its
+        start. None if nothing may be recomputed.
     """
 
     F: tuple[int, ...]
@@ -265,6 +273,7 @@ class Memory:
     cap: tuple[int, ...] | None = None
     message: tuple[int, ...] | None = None
     varying: Varying = ()
+    R: tuple[int, ...] | None = None
     _varying: dict[str, _Rows] = field(init=False, repr=False, compare=False, hash=False)
 
     def __post_init__(self) -> None:
@@ -283,6 +292,7 @@ class Memory:
         static: PerRank = 0,
         cap: PerRank | None = None,
         message: PerRank | None = None,
+        R: PerRank | None = None,
     ) -> Memory:
         """Build memory figures from numbers or lists, one entry per stage (static and cap: per rank).
 
@@ -299,8 +309,8 @@ class Memory:
         Raises
         ------
         InstanceError
-            F is negative, a figure is not an integer or too large, a microbatch leaves something behind, or a list
-            has the wrong length.
+            F is negative, a figure is not an integer or too large, a microbatch leaves something behind, R is above F,
+            or a list has the wrong length.
         """
         taken = _rows("memory.F", F, stages)
         given_b = None if B is None else _rows("memory.B", B, stages, None)
@@ -324,6 +334,10 @@ class Memory:
                             )
                         )
         least, kept = _least(taken), tuple(map(max, given_w))
+        again = None if R is None else _per("memory.R", R, stages, "stage")
+        for stage, (f, r) in enumerate(zip(least, again or (), strict=False)):
+            if r > f:
+                raise InstanceError(f"memory of stage {stage}: R {r} is above F {f}, of which it is a part")
         return cls(
             least,
             tuple(-f - w for f, w in zip(least, kept, strict=True)),
@@ -333,12 +347,20 @@ class Memory:
             None if cap is None else _per("memory.cap", cap, ranks, "rank"),
             None if message is None else _per("memory.message", message, stages, "stage"),
             _varying("memory", {"F": taken, "B": given_b, "W": given_w, "BW": fused}),
+            again,
         )
 
-    def of(self, kind: Kind, stage: int, microbatch: int | None = None) -> int:
-        """Change that one op makes to the memory of its rank; without a microbatch, in the relaxation."""
+    def of(self, kind: Kind, stage: int, microbatch: int | None = None, *, again: bool = False) -> int:
+        """Change that one op makes to the memory of its rank; without a microbatch, in the relaxation.
+
+        Parameters
+        ----------
+        again
+            Whether its stage and microbatch are recomputed, so that the forward keeps only a stash.
+        """
         rows = None if microbatch is None else self._varying.get(kind)
-        return int(getattr(self, kind)[stage] if rows is None else rows[stage][microbatch])  # type: ignore[index]
+        stated = int(getattr(self, kind)[stage] if rows is None else rows[stage][microbatch])  # type: ignore[index]
+        return stated - self.R[stage] if again and kind == "F" and self.R is not None else stated
 
     @property
     def microbatches(self) -> int | None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["dag", "dot", "graphml"]
 
-_COLOURS = {"F": "#9ecae1", "B": "#fdae6b", "W": "#a1d99b", "BW": "#fc9272"}
+_COLOURS = {"F": "#9ecae1", "B": "#fdae6b", "W": "#a1d99b", "BW": "#fc9272", "R": "#dadaeb"}
 _STYLES = {"data": "solid", "channel": "dotted", "memory": "dashed", "order": "dotted"}  # strongest first
 
 
@@ -83,7 +83,7 @@ def _memory_edges(schedule: Schedule, instance: Instance) -> Iterator[tuple[str,
     if memory.cap is None:
         return
     for rank, order in enumerate(schedule.orders):
-        changes = [[memory.of(op.kind, op.stage, op.microbatch) for op in members(slot)] for slot in order]
+        changes = [[memory.of(*op, again=op[1:] in schedule.again) for op in members(slot)] for slot in order]
         given = [-sum(change for change in row if change < 0) for row in changes]
         level = memory.static[rank]
         for position, row in enumerate(changes):

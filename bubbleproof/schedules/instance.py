@@ -93,6 +93,9 @@ class Instance:
         for (a, b), _ in self.costs.comm:
             if not (0 <= a < ranks and 0 <= b < ranks) or a == b:
                 raise InstanceError(f'cost.comm."{a}-{b}": an edge joins two different ranks of 0 … {ranks - 1}')
+        if (self.costs.R is None) != (self.memory.R is None):
+            given, missing = ("memory.R", "cost.R") if self.costs.R is None else ("cost.R", "memory.R")
+            raise InstanceError(f"{given} without {missing}: recompute takes time and saves memory")
         self._check_routes()
         self._check_cap()
 
@@ -138,18 +141,20 @@ class Instance:
         With fused backwards, which every instance allows, each backward only gives back, so the peak is the sum of the
         forwards. With B and W apart (`split`) a W that gives back follows its B at once, and a W that takes waits until
         all backwards are done: every level is then the lowest that any order of the microbatch's ops can have there.
-        Where memory differs from microbatch to microbatch, name the `microbatch`.
+        Where memory differs from microbatch to microbatch, name the `microbatch`. Where the instance allows it, every
+        forward is recomputed just before its backward.
         """
         memory = self.memory
 
         def change(kind: Kind, stage: int) -> int:
-            return memory.of(kind, stage, microbatch)
+            return memory.of(kind, stage, microbatch, again=memory.R is not None)
 
         mine = [s for s, r in enumerate(self.placement.routes[route]) if r == rank]
         level = peak = memory.static[rank] + sum(change("F", stage) for stage in mine)
         for stage in reversed(mine):
             steps = (change("B", stage), min(0, change("W", stage))) if split else (change("BW", stage),)
-            for step in steps:
+            again = 0 if memory.R is None else memory.R[stage]
+            for step in (again, *steps):
                 level += step
                 peak = max(peak, level)
         return peak
@@ -176,6 +181,11 @@ class Instance:
     def identical(self) -> bool:
         """Whether all microbatches of a route have the same durations and memory."""
         return sum(map(bool, self.classes)) == len(set(self.route_of_microbatch))
+
+    @property
+    def recompute(self) -> bool:
+        """Whether a schedule may run R before a backward."""
+        return self.costs.R is not None
 
     @property
     def ranks(self) -> int:

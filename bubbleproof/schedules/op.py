@@ -1,7 +1,8 @@
-"""Ops: the forward, the two halves of the backward, and overlapped pairs of a forward and a backward.
+"""Ops: the forward, the two halves of the backward, recompute, and overlapped pairs of a forward and a backward.
 
 Text form: ``2F0`` is the forward of stage 2, microbatch 0; ``2B0`` its input gradient; ``2W0`` its weight gradient;
-``2BW0`` both in one; ``(0F7;3BW5)`` the forward of stage 0, microbatch 7 overlapped with a fused backward.
+``2BW0`` both in one; ``2R0`` the second forward of a microbatch of which only a stash was kept;
+``(0F7;3BW5)`` the forward of stage 0, microbatch 7 overlapped with a fused backward.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from bubbleproof.schedules.errors import ScheduleError
 
 __all__ = ["BACKWARDS", "KINDS", "Kind", "Op", "Overlap", "Slot", "members", "parse_slot"]
 
-Kind: TypeAlias = Literal["F", "B", "W", "BW"]
-"""F forward, B gradient of the input, W gradient of the weights, BW both fused into one op."""
+Kind: TypeAlias = Literal["F", "B", "W", "BW", "R"]
+"""F forward, B gradient of the input, W gradient of the weights, BW both fused into one op, R recompute."""
 
-KINDS: tuple[Kind, ...] = ("F", "B", "W", "BW")
+KINDS: tuple[Kind, ...] = ("F", "B", "W", "BW", "R")
 BACKWARDS: tuple[Kind, ...] = ("B", "BW")
 """The kinds whose end makes the gradient of the stage's input available."""
 
@@ -57,13 +58,13 @@ def members(slot: object) -> tuple[Op, ...]:
 
 
 # [0-9], not \d: \d accepts digits of every script, and int() would read them
-_OP = re.compile(r"([0-9]{1,9})(F|BW|B|W)([0-9]{1,9})")
+_OP = re.compile(r"([0-9]{1,9})(F|BW|B|W|R)([0-9]{1,9})")
 
 
 def _parse_op(text: str) -> Op:
     match = _OP.fullmatch(text)
     if match is None:
-        raise ScheduleError(f"{text[:40]!r} is no op; an op is stage, kind, microbatch: 2F0, 2B0, 2W0 or 2BW0")
+        raise ScheduleError(f"{text[:40]!r} is no op; an op is stage, kind, microbatch: 2F0, 2B0, 2W0, 2BW0 or 2R0")
     stage, kind, microbatch = match.groups()
     return Op(kind, int(stage), int(microbatch))  # type: ignore[arg-type]  # the pattern admits only kinds
 

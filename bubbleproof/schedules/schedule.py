@@ -65,6 +65,11 @@ class Schedule:
         """The kinds of op that occur."""
         return frozenset(op.kind for _, _, op in self.ops())
 
+    @cached_property
+    def again(self) -> frozenset[tuple[int, int]]:
+        """(stage, microbatch) of every R."""
+        return frozenset((op.stage, op.microbatch) for _, _, op in self.ops() if op.kind == "R")
+
     def __str__(self) -> str:
         return "\n".join(" ".join(map(str, order)) for order in self.orders)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["CODES", "NAMES", "LargeInstance", "Table"]
 
 NAMES: tuple[str, ...] = (*KINDS, *TRANSFER_KINDS, *COLLECTIVE_KINDS)
-"""The kind that each code stands for: F, B, W, BW, then the transfers, then the collectives."""
+"""The kind that each code stands for: F, B, W, BW, R, then the transfers, then the collectives."""
 
 CODES: dict[str, int] = {name: code for code, name in enumerate(NAMES)}
 

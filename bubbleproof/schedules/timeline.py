@@ -128,14 +128,14 @@ class Timeline:
         return tuple(self._peak(rank) for rank in range(self.instance.ranks))
 
     def _peak(self, rank: int) -> Peak:
-        memory = self.instance.memory
+        memory, again = self.instance.memory, self.schedule.again
         level = memory.static[rank]
         best = Peak(level, self.first_start, None)
         for slot, start, end in zip(self.schedule.orders[rank], self.starts[rank], self.ends[rank], strict=True):
             for op in members(slot):  # a pair takes at its start and gives back at its end, in this order
-                level += memory.of(op.kind, op.stage, op.microbatch)
+                level += memory.of(*op, again=op[1:] in again)
                 if level > best.memory:
-                    best = Peak(level, start if op.kind == "F" else end, slot)
+                    best = Peak(level, start if op.kind in ("F", "R") else end, slot)
         return best
 
     @cached_property
@@ -146,7 +146,7 @@ class Timeline:
         out, into = [0] * instance.ranks, [0] * instance.ranks
         for rank, _, op in self.schedule.ops():
             to = op.stage + 1 if op.kind == "F" else op.stage - 1
-            if op.kind == "W" or not 0 <= to < instance.stages:
+            if op.kind in ("W", "R") or not 0 <= to < instance.stages:
                 continue
             target = instance.rank_of(to, op.microbatch)
             if target == rank:

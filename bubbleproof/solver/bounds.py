@@ -134,7 +134,7 @@ class _Bounds:
         chunks = []
         for n, route in zip(self.counts, self.routes, strict=True):
             for s in route.stages.get(rank, ()):
-                a = memory.F[s]
+                a = memory.of("F", s, again=True)  # the least that any choice of recompute keeps
                 q = min(a, -memory.W[s]) if costs.split else 0
                 chunks.append(_Chunk(s, n, *cut[s], a, q))
         room = None

@@ -142,7 +142,7 @@ class Flat:
         return Schedule(tuple(rows), name)
 
     def orders(self, schedule: Schedule) -> Orders | None:
-        """The orders of a schedule, microbatches renumbered in order of occurrence; None if it has pairs.
+        """The orders of a schedule, microbatches renumbered in order of occurrence; None if it has pairs or recompute.
 
         A fused backward of an instance whose backwards are split is taken apart into B followed by W.
         """
@@ -152,7 +152,7 @@ class Flat:
         for order in schedule.orders:
             row = []
             for slot in order:
-                if not isinstance(slot, Op):
+                if not isinstance(slot, Op) or slot.kind == "R":
                     return None
                 base = (class_of[slot.microbatch] * stages + slot.stage) * width
                 if slot.kind in kind_index:

@@ -16,7 +16,7 @@ microbatch at a time remains, with fused backwards if need be, which fits under 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
 from bubbleproof.schedules.instance import Instance
@@ -70,13 +70,23 @@ def one_at_a_time(flat: Flat) -> Orders:
 
 
 def fused_one_at_a_time(instance: Instance) -> Schedule:
-    """Every microbatch alone with fused backwards, which fits under every cap that an instance may have."""
+    """Every microbatch alone with fused backwards, recomputed on ranks where it would not fit otherwise.
+
+    It fits under every cap that an instance may have.
+    """
+    cap, plain = instance.memory.cap, replace(instance.memory, R=None)
+    without = instance.with_(costs=replace(instance.costs, R=None), memory=replace(plain, cap=None))
+    again = [False] * instance.ranks
+    for rank in range(instance.ranks if instance.recompute and cap is not None else 0):
+        routes = set(instance.route_of_microbatch)
+        again[rank] = cap is not None and any(without.least_memory(rank, route) > cap[rank] for route in routes)
     orders: list[list[Op]] = [[] for _ in range(instance.ranks)]
     for j in range(instance.microbatches):
         for stage in range(instance.stages):
             orders[instance.rank_of(stage, j)].append(Op("F", stage, j))
         for stage in reversed(range(instance.stages)):
-            orders[instance.rank_of(stage, j)].append(Op("BW", stage, j))
+            rank = instance.rank_of(stage, j)
+            orders[rank] += [Op("R", stage, j), Op("BW", stage, j)] if again[rank] else [Op("BW", stage, j)]
     return Schedule.of(orders, "one microbatch at a time")
 
 

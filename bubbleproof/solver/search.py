@@ -8,7 +8,7 @@ from itertools import count
 from time import monotonic
 from typing import Literal
 
-from bubbleproof.schedules.errors import FamilyError
+from bubbleproof.schedules.errors import FamilyError, ScheduleError
 from bubbleproof.schedules.families.family import Family
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.schedules.schedule import Schedule
@@ -91,12 +91,14 @@ def timeline_of(schedule: Schedule, instance: Instance) -> Timeline:
 
 
 def plain_is_best(instance: Instance) -> bool:
-    """Whether nothing is lost by running no pairs and no fused backward of a split one.
+    """Whether nothing is lost by running no pairs, no fused backward of a split one, and no recompute.
 
     A pair that lasts as long as its members, or a BW as long as B and W, can be taken apart: nothing starts later, and
-    memory does not rise in between unless B takes some.
+    memory does not rise in between unless B takes some. Recompute only saves memory.
     """
     costs, memory = instance.costs, instance.memory
+    if instance.recompute and memory.cap is not None:
+        return False
     figure, overhead = costs.figure, costs.overhead
     cells = [(s, alike[0]) for alike in instance.classes if alike for s in range(instance.stages)]
     for kind, pairs in (("B", costs.overlap_B), ("BW", costs.overlap_BW)):
@@ -130,6 +132,8 @@ class Search:
             key=lambda c: c.value,
             default=None,
         )
+        self.choices = "what a schedule may choose (recompute, fused backwards, pairs) was not searched"
+        """How well the choices beside the order were searched, for the record."""
         self.bound = self.certificate.value if self.certificate else 0
         self.proof: str = self.certificate.rule if self.certificate else "none"
         self.proved: Proved | None = None
@@ -173,6 +177,21 @@ class Search:
         value = self.measure(orders)
         if value is not None and (self.value is None or value < self.value):
             self.orders, self.family, self.value, self.source = orders, None, value, source
+            self.report(source)
+        return value
+
+    def offer_schedule(self, schedule: Schedule, source: str) -> int | None:
+        """Take a schedule as the best if it is; returns its objective, None if it cannot run or exceeds a cap."""
+        try:
+            timeline = timeline_of(schedule, self.instance)
+        except ScheduleError:
+            return None
+        cap = self.instance.memory.cap
+        if cap is not None and any(peak.memory > most for peak, most in zip(timeline.peaks, cap, strict=True)):
+            return None
+        value = timeline.value()
+        if self.value is None or value < self.value:
+            self.orders, self.family, self.value, self.source = None, schedule, value, source
             self.report(source)
         return value
 
@@ -229,7 +248,9 @@ class Search:
 
     def notes(self) -> tuple[str, ...]:
         """What the reader of the record must know."""
-        if self.instance.identical:
+        if self.instance.recompute and self.instance.memory.cap is not None:
+            found = []  # order symmetry does not hold
+        elif self.instance.identical:
             found = ["microbatches are identical, so every queue is served in microbatch order (no loss)"]
         else:
             classes = len(self.flat.microbatches)
@@ -238,7 +259,7 @@ class Search:
                 "not matter, and the search leaves open how classes interleave (no loss)"
             ]
         if not plain_is_best(self.instance):
-            found.append("a pair or a fused backward is cheaper than its parts: only families use them")
+            found.append(self.choices)
         return (*found, *self.extra_notes)
 
     def run(self) -> None:
@@ -251,6 +272,8 @@ class Search:
         """
         from bubbleproof.solver.enlarge import enlarge
 
+        if not plain_is_best(self.instance):
+            self.choosing()
         enlarge(self)
         best = None if self.done else self.quickly()
         if not self.done and self.flat.ops <= _WHOLE_MODEL:
@@ -264,6 +287,22 @@ class Search:
                 best = self.climb(best, seed)
         if not self.families and self.flat.ops <= _WHOLE_MODEL:
             self.try_families()
+
+    def choosing(self) -> None:
+        """Where a schedule has choices beside its order: some plain schedules, then everything over choices.
+
+        Raises
+        ------
+        OutOfBudget
+            The time or effort ended first.
+        """
+        from bubbleproof.solver.choices.search import choose
+
+        self.one_at_a_time()
+        self.first(list(grid(self.flat))[:12])
+        if not self.done:
+            self.try_families()
+            choose(self)
 
     def quickly(self) -> tuple[int, Knobs] | None:
         """Everything but CP-SAT, once; the settings of the greedy that were best and their objective.

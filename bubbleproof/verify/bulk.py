@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bubbleproof.schedules.instance import Instance
-from bubbleproof.schedules.op import KINDS
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.schedules.table import CODES, Table
 from bubbleproof.verify.bulk_run import Runs, earliest_starts
@@ -180,7 +179,7 @@ class Places:
             or int(microbatch.max()) >= m
         ):
             return None
-        if int(kind.min()) < 0 or int(kind.max()) >= len(KINDS):
+        if int(kind.min()) < 0 or int(kind.max()) > max(_F, _B, _W, _BW):
             return None
         routes = np.array(instance.placement.routes, np.int32)
         route = np.array(instance.route_of_microbatch, np.int8)

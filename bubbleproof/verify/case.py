@@ -29,7 +29,7 @@ class Need(NamedTuple):
 
 
 Unit: TypeAlias = tuple[str, int, int]
-"""F, W or G (the backward in either form), stage, microbatch: what dependencies are between."""
+"""F, R, W or G (the backward in either form), stage, microbatch: what dependencies are between."""
 
 
 def well_formed(pair: Overlap) -> bool:
@@ -74,6 +74,8 @@ class Case:
 
     def known(self, op: Op) -> bool:
         """Whether the instance has such an op at all."""
+        if op.kind == "R" and self.instance.costs.R is None:
+            return False
         return op.kind in KINDS and 0 <= op.stage < self._stages and 0 <= op.microbatch < self._microbatches
 
     def home(self, op: Op) -> int:
@@ -151,8 +153,11 @@ class Case:
                 inputs.append(("F", stage - 1, microbatch))
             elif letter == "G":
                 inputs.append(("F", stage, microbatch))
+                inputs.append(("R", stage, microbatch))
                 if stage < last_stage:
                     inputs.append(("G", stage + 1, microbatch))
+            elif letter == "R":
+                inputs.append(("F", stage, microbatch))
             elif letter == "W" and Op("B", stage, microbatch) in self.places:
                 inputs.append(("G", stage, microbatch))
             for unit in inputs:
@@ -203,6 +208,13 @@ class Case:
     def message(self, need: Need) -> int:
         """How long it takes until what one op made is there for the other."""
         return self.instance.costs.message(need.source.rank, need.at.rank)
+
+    def change(self, op: Op) -> int:
+        """What an op adds to the memory of its rank; of a forward that is recomputed only the stash."""
+        memory = self.instance.memory
+        if op.kind == "F" and memory.R is not None and Op("R", op.stage, op.microbatch) in self.places:
+            return memory.of("F", op.stage, op.microbatch) - memory.R[op.stage]
+        return memory.of(op.kind, op.stage, op.microbatch)
 
     @cached_property
     def run(self) -> Run:

@@ -103,11 +103,10 @@ def extent(case: Case, starts: Sequence[Sequence[int]]) -> tuple[int, int]:
 def levels(case: Case, rank: int) -> Iterator[tuple[int, Op, int]]:
     """(position, op, level after its change) of every change on one rank, in its order.
 
-    F changes the level at its start, a backward at its end; in a pair that is the order of the two.
+    F and R change the level at their start, a backward at its end; in a pair that is the order of the two.
     """
-    memory = case.instance.memory
-    level = memory.static[rank]
+    level = case.instance.memory.static[rank]
     for position, slot in enumerate(case.schedule.orders[rank]):
         for op in members(slot):
-            level += memory.of(op.kind, op.stage, op.microbatch)
+            level += case.change(op)
             yield position, op, level

@@ -139,6 +139,8 @@ class Step:
     def shares(self, rank: int, *, pairs: bool = True) -> dict[int, Share]:
         """The share of each stage of a rank; with `pairs`, cut so that no pair is shorter than its members together."""
         c, taken = self.costs, self.memory.F
+        if self.memory.R is not None:  # it may be recomputed, so only the stash is sure to be held
+            taken = tuple(f - r for f, r in zip(taken, self.memory.R, strict=True))
         found = {}
         for s in self.held[rank]:
             b = min(c.B[s], c.BW[s]) if c.split else c.BW[s]

@@ -42,6 +42,8 @@ def guess(
     """
     needed = max(3, small[1].microbatches // sum(steps) // 2)
     sizes = {schedule.ranks for schedule, _ in (small, large)}
+    if "R" in small[0].kinds | large[0].kinds:
+        return None  # theorems P1 and P3 are about schedules without recompute
     if len(sizes) > 1 or not all(_known(*each) for each in (small, large)):
         return None
     counts = tuple(small[1].route_of_microbatch.count(route) for route in range(len(steps)))

@@ -150,9 +150,9 @@ def buffered_levels(case: ProgramCase, rank: int) -> Iterator[tuple[int, int]]:
         for op in members(action):
             kind = "RECV_F" if op.kind == "F" else "RECV_B"
             buffer = 0
-            if kind in received and op.kind != "W":
+            if kind in received and op.kind not in ("W", "R"):
                 transfer = case.program.rows[rank][received[kind].position]
                 assert isinstance(transfer, Transfer)
                 buffer = sizes[min(transfer.stage, transfer.peer_stage)]
-            level += memory.of(op.kind, op.stage, op.microbatch) - buffer
+            level += case.change(op) - buffer
             yield position, level

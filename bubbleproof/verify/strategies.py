@@ -70,6 +70,7 @@ def costs(
     overlap: bool = True,
     max_time: int = 5,
     channels: Sequence[Channel] = ("latency",),
+    recompute: bool = False,
 ) -> Costs:
     """Durations and message times, zeros among them, that differ from stage to stage and edge to edge.
 
@@ -81,6 +82,8 @@ def costs(
         Whether pairs may have durations of their own.
     channels
         What messages may occupy.
+    recompute
+        Whether ops may be recomputed.
     """
     stages, ranks = placement.stages, placement.ranks
     times = st.lists(st.integers(0, max_time), min_size=stages, max_size=stages)
@@ -97,17 +100,20 @@ def costs(
         overlap_BW=draw(st.none() | times) if overlap else None,
         comm=comm,
         channel=draw(st.sampled_from(channels)),
+        R=draw(times) if recompute else None,
     )
 
 
 @st.composite
-def memories(draw: st.DrawFn, placement: Placement) -> Memory:
+def memories(draw: st.DrawFn, placement: Placement, recompute: bool = False) -> Memory:
     """Changes of memory that differ from stage to stage, B taking some at times, and static amounts; no caps."""
     stages, ranks = placement.stages, placement.ranks
     taken = draw(st.lists(st.integers(0, 4), min_size=stages, max_size=stages))
     freed = draw(st.lists(st.integers(-4, 2), min_size=stages, max_size=stages))
     static = draw(st.lists(st.integers(0, 3), min_size=ranks, max_size=ranks))
-    return Memory.make(stages, ranks, F=taken, B=[max(b, -f) for b, f in zip(freed, taken, strict=True)], static=static)
+    given = [max(b, -f) for b, f in zip(freed, taken, strict=True)]
+    again = [draw(st.integers(0, f)) for f in taken] if recompute else None
+    return Memory.make(stages, ranks, F=taken, B=given, static=static, R=again)
 
 
 @st.composite
@@ -120,12 +126,13 @@ def instances(
     overlap: bool = True,
     max_time: int = 5,
     channels: Sequence[Channel] = ("latency",),
+    recompute: bool = False,
 ) -> Instance:
     """Small instances without a cap, with costs of 0, messages, memory whose B may take, and pairs with own costs."""
     placement = draw(placements(max_ranks, max_chunks, routes))
     microbatches = draw(st.integers(1, max_microbatches))
-    drawn = draw(costs(placement, overlap=overlap, max_time=max_time, channels=channels))
-    memory = draw(memories(placement))
+    drawn = draw(costs(placement, overlap=overlap, max_time=max_time, channels=channels, recompute=recompute))
+    memory = draw(memories(placement, recompute))
     objective = draw(st.sampled_from(_OBJECTIVES))
     count = len(placement.routes)
     route = draw(st.lists(st.integers(0, count - 1), min_size=microbatches, max_size=microbatches)) if count > 1 else ()
@@ -151,11 +158,25 @@ def schedules(draw: st.DrawFn, instance: Instance, pairs: bool = True, fused: bo
         op = ready.pop(draw(st.integers(0, len(ready) - 1)))
         orders[instance.rank_of(op.stage, op.microbatch)].append(op)
         ready.extend(_unlocked(op, instance, split))
+    if instance.recompute:
+        orders = [_recomputed(draw, order) for order in orders]
     if pairs and draw(st.booleans()):
         schedule = Schedule.of([_paired(draw, order) for order in orders])
         if _runs(schedule, instance):
             return schedule
     return Schedule.of(orders)
+
+
+def _recomputed(draw: st.DrawFn, order: Sequence[Slot]) -> list[Slot]:
+    """Some forwards are recomputed, anywhere between the forward and its backward."""
+    result = list(order)
+    for slot in order:
+        if isinstance(slot, Op) and slot.kind == "F" and draw(st.booleans()):
+            _, stage, j = slot
+            low = result.index(slot) + 1
+            high = next(i for i, x in enumerate(result) if x in (Op("B", stage, j), Op("BW", stage, j)))
+            result.insert(draw(st.integers(low, high)), Op("R", stage, j))
+    return result
 
 
 def _unlocked(op: Op, instance: Instance, split: dict[tuple[int, int], bool]) -> list[Op]:
@@ -184,7 +205,7 @@ def _paired(draw: st.DrawFn, order: Sequence[Slot]) -> list[Slot]:
             and previous.microbatch != op.microbatch
             and draw(st.booleans())
         ):
-            ops = {"F" if o.kind == "F" else "B" if o.kind in ("B", "BW") else "W": o for o in (previous, op)}
+            ops = {"F" if o.kind == "F" else "B" if o.kind in ("B", "BW") else o.kind: o for o in (previous, op)}
             if set(ops) == {"F", "B"}:
                 result[-1] = Overlap(ops["F"], ops["B"])
                 continue
@@ -214,8 +235,8 @@ def _inputs(op: Op, instance: Instance, done: set[Op]) -> bool:
     kind, stage, j = op
     if kind == "F":
         return stage == 0 or Op("F", stage - 1, j) in done
-    if kind == "W":
-        return Op("B", stage, j) in done
+    if kind in ("W", "R"):
+        return Op("B" if kind == "W" else "F", stage, j) in done
     if stage == instance.stages - 1:
         return Op("F", stage, j) in done
     return Op("B", stage + 1, j) in done or Op("BW", stage + 1, j) in done

@@ -26,6 +26,7 @@ _FILL = {
     "B": ("#f6cf8b", "#f0b64f"),
     "W": ("#93dac1", "#5cc5a2"),
     "BW": ("#f0a98a", "#e88a63"),
+    "R": ("#d4d4d4", "#bdbdbd"),
     "pair": ("#ddb3cd", "#cd8fb7"),
 }
 _NAMES = {
@@ -33,6 +34,7 @@ _NAMES = {
     "B": "B gradient of the input",
     "W": "W gradient of the weights",
     "BW": "BW both gradients",
+    "R": "R recompute",
     "pair": "F&B overlapped pair",
 }
 _STYLE = (

@@ -19,12 +19,13 @@ MIN_WIDTH = 40
 """Narrower windows get lines of this width."""
 
 # what fills the rest of a cell after its label; alone it stands for a cell of one column (see `_cell`)
-_FILL = {"F": "-", "B": "=", "W": "~", "BW": "#", "pair": "&"}
+_FILL = {"F": "-", "B": "=", "W": "~", "BW": "#", "R": "+", "pair": "&"}
 _NAMES = {
     "F": "forward",
     "B": "gradient of the input",
     "W": "gradient of the weights",
     "BW": "both gradients",
+    "R": "recompute",
     "pair": "overlapped pair",
 }
 # 256-colour backgrounds, two shades each: (light, dark, text). The shade tells apart the chunks of a rank that holds
@@ -35,6 +36,7 @@ _COLOURS = {
     "B": (215, 208, 16),
     "W": (157, 114, 16),
     "BW": (209, 203, 16),
+    "R": (252, 246, 16),
     "pair": (183, 140, 16),
 }
 _RESET = "\x1b[0m"

@@ -68,6 +68,7 @@ class CostTable(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     overhead: Natural = 0
     overlap_B: Durations | None = None
     overlap_BW: Durations | None = None
+    R: Figures | None = None
 
 
 class MemoryTable(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -80,6 +81,7 @@ class MemoryTable(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
     static: Figures = 0
     cap: Figures | None = None
     message: Figures | None = None
+    R: Figures | None = None
 
 
 class InstanceDocument(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -246,6 +248,7 @@ def _build(document: InstanceDocument, units: Units) -> Instance:
         comm=comm,
         channel=cost.channel,
         overhead=cost.overhead,
+        R=cost.R,
     )
     figures = Memory.make(
         placement.stages,
@@ -257,6 +260,7 @@ def _build(document: InstanceDocument, units: Units) -> Instance:
         static=memory.static,
         cap=memory.cap,
         message=memory.message,
+        R=memory.R,
     )
     return Instance(
         placement,
@@ -339,6 +343,7 @@ def instance_document(instance: Instance) -> InstanceDocument:
             overhead=costs.overhead,
             overlap_B=None if costs.overlap_B is None else _stated(costs, "overlap_B"),
             overlap_BW=None if costs.overlap_BW is None else _stated(costs, "overlap_BW"),
+            R=None if costs.R is None else _shortest(costs.R),
         ),
         name=instance.name,
         objective=instance.objective,
@@ -350,6 +355,7 @@ def instance_document(instance: Instance) -> InstanceDocument:
             static=_shortest(memory.static),
             cap=None if memory.cap is None else _shortest(memory.cap),
             message=None if memory.message is None else _shortest(memory.message),
+            R=None if memory.R is None else _shortest(memory.R),
         ),
     )
 

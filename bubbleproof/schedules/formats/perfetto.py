@@ -84,7 +84,7 @@ def _arrows(timeline: Timeline, scale: int) -> Iterator[dict[str, Any]]:
     number = 0
     for op, (rank, start, end) in when.items():
         ahead = op.stage + 1 if op.kind == "F" else op.stage - 1
-        if op.kind == "W" or not 0 <= ahead < stages:
+        if op.kind in ("W", "R") or not 0 <= ahead < stages:
             continue
         kinds = ("F",) if op.kind == "F" else ("B", "BW")
         for kind in kinds:
@@ -103,8 +103,9 @@ def _memory(timeline: Timeline, scale: int) -> Iterator[dict[str, Any]]:
     level = list(memory.static)
     for rank, slot, start, end in _slots(timeline):
         for op in members(slot):
-            level[rank] += memory.of(op.kind, op.stage, op.microbatch)
-            at = start if op.kind == "F" else end
+            again = op[1:] in timeline.schedule.again
+            level[rank] += memory.of(op.kind, op.stage, op.microbatch, again=again)
+            at = start if op.kind in ("F", "R") else end
             yield {
                 "ph": "C",
                 "name": f"memory of rank {rank}",

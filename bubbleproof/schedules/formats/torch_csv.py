@@ -174,6 +174,11 @@ def refuse_what_torch_cannot_run(schedule: Schedule, instance: Instance) -> None
         raise FormatError(f"the schedule has {schedule.ranks} ranks, its instance {instance.ranks}")
     last = -1
     for rank, _, op in schedule.ops():
+        if op.kind == "R":
+            raise FormatError(
+                f"rank {rank} runs {op}: PyTorch's schedules have no recompute of single ops; a module that recomputes "
+                "(activation checkpointing) does so in every backward, which belongs into the costs of B, W and BW"
+            )
         if op.kind == "F" and op.stage == instance.stages - 1:
             if op.microbatch < last and instance.stages > 1:
                 raise FormatError(

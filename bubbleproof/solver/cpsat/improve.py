@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from bubbleproof.solver.cpsat.objective import Answer, Question
 from bubbleproof.solver.flat import least_span, replay_flat
@@ -13,7 +13,7 @@ from bubbleproof.solver.flat import least_span, replay_flat
 if TYPE_CHECKING:
     from bubbleproof.solver.search import Search
 
-__all__ = ["improve"]
+__all__ = ["Asked", "Interval", "improve"]
 
 _FIRST_PIECE = 2.0
 """Effort of the first questions."""
@@ -25,9 +25,19 @@ _PLACES = (0, 2, 1, 3, 4)
 """Where between bound and best to ask, in quarters, the most useful first."""
 
 
+class Asked(Protocol):
+    """A question about a length."""
+
+    def ask(self) -> Answer:
+        """Ask; `stop` may be called from another thread meanwhile."""
+
+    def stop(self) -> None:
+        """Make `ask` return soon."""
+
+
 @dataclass(frozen=True)
 class _Running:
-    question: Question
+    question: Asked
     thread: threading.Thread
 
 
@@ -38,10 +48,10 @@ def improve(search: Search) -> None:
     are asked again with twice the effort and the other linearization. Each question runs in one thread: one CP-SAT
     worker refutes faster than two that share a question, so several workers ask about several lengths.
     """
-    _Interval(search).narrow()
+    Interval(search).narrow()
 
 
-class _Interval:
+class Interval:
     """The lengths that are neither refuted nor reached, and the questions under way."""
 
     def __init__(self, search: Search) -> None:
@@ -89,12 +99,20 @@ class _Interval:
             self.round += 1
             self.piece *= 2
         self.tried[length] = self.round
+        question = self.question(length)
+        thread = threading.Thread(target=self.answer, args=(length, question), daemon=True)
+        self.running[length] = _Running(question, thread)
+        thread.start()
+        return True
+
+    def question(self, length: int) -> Asked:
+        """The question about a length."""
         search = self.search
         hint = None
         if search.orders is not None:
             timed = least_span if search.instance.objective == "span" else replay_flat
             hint = timed(search.flat, search.orders)
-        question = Question(
+        return Question(
             search.flat,
             length,
             effort=min(self.piece, search.budget.effort_left),
@@ -103,12 +121,16 @@ class _Interval:
             linearization=self.round % 2,
             hint=hint,
         )
-        thread = threading.Thread(target=self.answer, args=(length, question), daemon=True)
-        self.running[length] = _Running(question, thread)
-        thread.start()
-        return True
 
-    def answer(self, length: int, question: Question) -> None:
+    def found(self, answer: Answer) -> None:
+        """Take the schedule of an answer."""
+        self.search.offer(answer.orders, "cp-sat")
+
+    def refuted(self, length: int) -> None:
+        """Take it that no schedule has this length."""
+        self.search.refuted(length)
+
+    def answer(self, length: int, question: Asked) -> None:
         """In a thread: ask, and hand over what came back."""
         try:
             self.answers.put((length, question.ask()))
@@ -121,10 +143,10 @@ class _Interval:
         if isinstance(answer, BaseException):
             raise answer
         if answer.verdict == "found":
-            self.search.offer(answer.orders, "cp-sat")
+            self.found(answer)
         elif answer.verdict == "impossible" and length >= self.low:
             self.low = length + 1
-            self.search.refuted(length)
+            self.refuted(length)
         for other, running in self.running.items():
             if not self.low <= other < self.high:
                 running.question.stop()

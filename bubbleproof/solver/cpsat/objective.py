@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 from ortools.sat.python import cp_model
 
+from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.solver.cpsat.constraints import add_constraints
 from bubbleproof.solver.cpsat.stretch import stretched
 from bubbleproof.solver.cpsat.variables import Expired, Variables, add_variables
@@ -20,11 +21,12 @@ Verdict: TypeAlias = Literal["found", "impossible", "unknown"]
 
 @dataclass(frozen=True)
 class Answer:
-    """What CP-SAT said, the orders if it found a schedule, and the deterministic time that it used."""
+    """What CP-SAT said, the orders or the schedule if it found one, and the deterministic time that it used."""
 
     verdict: Verdict
     orders: Orders | None
     effort: float
+    schedule: Schedule | None = None
 
 
 class Question:

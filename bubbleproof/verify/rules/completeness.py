@@ -121,7 +121,7 @@ def duplicate_op(case: Case) -> Iterator[Violation]:
     seen="torch 2.8 to 2.14: Schedule1F1B.pipeline_order numbers the forwards of the last rank from 1",
 )
 def unknown_op(case: Case) -> Iterator[Violation]:
-    """Every op has a kind, a stage and a microbatch that exist.
+    """Every op has a kind, a stage and a microbatch that exist; R only where the instance allows recompute.
 
     Numbering that starts at 1 shows here. An op that does not exist takes part in nothing else that is judged.
 
@@ -134,6 +134,8 @@ def unknown_op(case: Case) -> Iterator[Violation]:
         faults = []
         if op.kind not in KINDS:
             faults.append(f"kind {op.kind!r} is none of {', '.join(KINDS)}")
+        elif op.kind == "R" and case.instance.costs.R is None:
+            faults.append("the instance gives no cost.R and memory.R, so nothing may be recomputed")
         if not 0 <= op.stage < stages:
             faults.append(f"stage {op.stage} is not in 0 … {stages - 1}")
         if not 0 <= op.microbatch < microbatches:

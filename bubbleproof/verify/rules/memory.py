@@ -71,7 +71,7 @@ def over_the_cap(case: Case) -> Iterator[Violation]:
 
 
 def _when(op: Op) -> str:
-    return "has started" if op.kind == "F" else "has ended"
+    return "has started" if op.kind in ("F", "R") else "has ended"
 
 
 RULES: tuple[Rule[Case], ...] = (over_the_cap,)
