@@ -23,7 +23,7 @@ def test_the_file_is_current(name):
 def test_the_schema_of_an_instance_knows_the_keys_of_the_examples():
     schema = json.loads(schemas()["bubbleproof-instance-1"])
     cost = schema["$defs"]["CostTable"]
-    assert {"F", "B", "W", "BW", "split", "comm", "channel", "overhead", "overlap_B", "overlap_BW"} == set(
+    assert {"F", "B", "W", "BW", "split", "comm", "channel", "overhead", "overlap_B", "overlap_BW", "R"} == set(
         cost["properties"]
     )
     assert cost["additionalProperties"] is False

@@ -1,4 +1,4 @@
-"""Recompute: R between a forward that kept a stash only and its backward; in the language, the judge and the formats."""
+"""Recompute: R between a forward that kept a stash only and its backward; language, judge and formats."""
 
 from __future__ import annotations
 

@@ -51,7 +51,8 @@ def orders(instance: Instance, rank: int, fifo: bool, limit: int) -> Iterator[tu
                 if all(x != "F" for x in earlier):
                     if costs.split:
                         yield Op("B", s, j)
-                    if not costs.split or costs.BW[s] < costs.B[s] + costs.W[s]:
+                    cheaper = costs.BW[s] < costs.B[s] + costs.W[s] or costs.overlap_BW is not None
+                    if not costs.split or cheaper:
                         yield Op("BW", s, j)
             elif done == "B" and all(x != "B" for x in earlier):
                 yield Op("W", s, j)

@@ -79,9 +79,11 @@ TINY = [
     instance(linear(2), 2, "span", F=2, B=[1, 3], R=1, comm=2),
     instance(linear(2), 2, F=[3, 1], B=2, R=[1, 3], memory=(4, 3), cap=5),
     instance(linear(2), 2, F=1, B=1, W=1, R=1, memory=(3, 2), cap=4, free=-1),
-    instance(linear(2), 2, "span", F=1, B=2, W=1, R=0, memory=(3, 2), cap=4, free=-2),
+    pytest.param(
+        instance(linear(2), 2, "span", F=1, B=2, W=1, R=0, memory=(3, 2), cap=4, free=-2), marks=pytest.mark.slow
+    ),
     instance(loop(1, 2), 2, F=1, B=1, R=2, memory=(4, 3), cap=6),
-    instance(custom([0, 1, 0]), 2, F=1, B=1, R=1, memory=(2, 1), cap=[3, 2]),
+    pytest.param(instance(custom([0, 1, 0]), 2, F=1, B=1, R=1, memory=(2, 1), cap=[3, 2]), marks=pytest.mark.slow),
     instance(linear(3), 2, F=1, B=1, R=1, memory=(3, 2), cap=[4, 3, 3]),
 ]
 

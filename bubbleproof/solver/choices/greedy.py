@@ -1,8 +1,8 @@
 """List scheduling that also chooses: recompute or keep, fuse or split, run a forward and a backward as a pair.
 
-Event by event, as in `bubbleproof.solver.heuristics`, but on slots instead of queues. Every line (a stage on a route)
-runs its forwards and its backwards in microbatch order. What it chooses is told by `Wishes`, over which the search
-climbs.
+Event by event, as in `bubbleproof.solver.heuristics`, but on slots instead of queues. Every line (a stage for a class
+of equal microbatches) runs its forwards and its backwards in microbatch order. What it chooses is told by `Wishes`,
+over which the search climbs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Wishes:
         For each line the most microbatches that are in flight without a recompute to come; the forwards beyond keep
         only a stash.
     fuse
-        For each line the first of its microbatches, counted on the route, whose backward is fused, and likewise the
+        For each line the first of its microbatches, counted in the class, whose backward is fused, and likewise the
         first that is split again after it.
     pair
         For each rank how long one member of a pair waits for the other, in percent of what the pair saves; below 0: no
@@ -52,20 +52,23 @@ class Wishes:
 
 
 class _Line:
-    """A stage on a route."""
+    """A stage for one class of equal microbatches."""
 
-    def __init__(self, instance: Instance, number: int, route: int, stage: int, microbatches: list[int]) -> None:
-        costs, memory = instance.costs, instance.memory
+    def __init__(self, instance: Instance, number: int, stage: int, microbatches: tuple[int, ...]) -> None:
+        costs, memory, first = instance.costs, instance.memory, microbatches[0]
         self.number, self.stage, self.microbatches, self.size = number, stage, microbatches, len(microbatches)
-        self.rank = instance.placement.routes[route][stage]
-        self.f, self.b, self.w, self.bw = costs.F[stage], costs.B[stage], costs.W[stage], costs.BW[stage]
-        self.pair_b = None if costs.overlap_B is None or not costs.split else costs.overlap_B[stage]
-        self.pair_bw = None if costs.overlap_BW is None else costs.overlap_BW[stage]
-        self.r = 0 if costs.R is None else costs.R[stage]
-        self.take, self.spare = memory.F[stage], 0 if memory.R is None else memory.R[stage]
-        self.change_b, self.change_w = memory.B[stage], memory.W[stage]
-        self.above: int | None = None
-        self.below: int | None = None
+        self.rank = instance.rank_of(stage, first)
+        self.f, self.b, self.w, self.bw = (costs.of(kind, stage, first) for kind in ("F", "B", "W", "BW"))
+        self.pair_b = self.pair_bw = None
+        if costs.overlap_B is not None and costs.split:
+            self.pair_b = costs.figure("overlap_B", stage, first) + costs.overhead
+        if costs.overlap_BW is not None:
+            self.pair_bw = costs.figure("overlap_BW", stage, first) + costs.overhead
+        self.r = 0 if costs.R is None else costs.of("R", stage, first)
+        self.take, self.spare = memory.of("F", stage, first), 0 if memory.R is None else memory.R[stage]
+        self.change_b, self.change_w = memory.of("B", stage, first), memory.of("W", stage, first)
+        self.above = number + 1 if stage + 1 < instance.stages else None
+        self.below = number - 1 if stage else None
 
 
 class Chooser:
@@ -73,18 +76,13 @@ class Chooser:
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
-        stages = instance.stages
         self.lines: list[_Line] = []
         self.of_rank: list[list[_Line]] = [[] for _ in range(instance.ranks)]
-        for route in range(len(instance.placement.routes)):
-            mine = [j for j, r in enumerate(instance.route_of_microbatch) if r == route]
-            for stage in range(stages):
-                line = _Line(instance, len(self.lines), route, stage, mine)
-                line.above = line.number + 1 if stage + 1 < stages else None
-                line.below = line.number - 1 if stage else None
+        for alike in filter(None, instance.classes):
+            for stage in range(instance.stages):
+                line = _Line(instance, len(self.lines), stage, alike)
                 self.lines.append(line)
-                if mine:
-                    self.of_rank[line.rank].append(line)
+                self.of_rank[line.rank].append(line)
         cap, static = instance.memory.cap, instance.memory.static
         self.room = [_NEVER if cap is None else cap[r] - static[r] for r in range(instance.ranks)]
 

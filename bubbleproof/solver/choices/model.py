@@ -7,13 +7,14 @@ optional interval for each form of an op. Meant for up to some hundred ops.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from time import monotonic
 from typing import TypeAlias
 
 from ortools.sat.python import cp_model
 
 from bubbleproof.schedules.instance import Instance
-from bubbleproof.schedules.op import Op, Overlap, Slot
+from bubbleproof.schedules.op import Kind, Op, Overlap, Slot
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.solver.cpsat.objective import Answer
 from bubbleproof.solver.cpsat.variables import Expired
@@ -59,8 +60,9 @@ class ChoiceQuestion:
     Parameters
     ----------
     ordered
-        Only schedules whose forwards and backwards run in microbatch order. No loss without recompute
-        (docs/semantics.md, order symmetry); with it a restriction, and "impossible" then means nothing.
+        Only schedules whose forwards and backwards run in microbatch order, inside each class of equal microbatches. No
+        loss without recompute (docs/semantics.md, order symmetry); with it a restriction, and "impossible" then means
+        nothing.
     """
 
     def __init__(
@@ -76,18 +78,17 @@ class ChoiceQuestion:
         ordered: bool,
     ) -> None:
         self.instance, self.hint, self.ordered = instance, hint, ordered
-        costs = instance.costs
         self.cells = [(s, j) for j in range(instance.microbatches) for s in range(instance.stages)]
         self.rank = {cell: instance.rank_of(*cell) for cell in self.cells}
-        times = [
-            *costs.F,
-            *costs.B,
-            *costs.W,
-            *costs.BW,
-            *(costs.R or ()),
-            *(costs.overlap_B or ()),
-            *(costs.overlap_BW or ()),
-        ]
+        self.alike = {j: number for number, alike in enumerate(instance.classes) for j in alike}
+        costs = instance.costs
+        kinds: list[Kind] = ["F", "BW"]
+        kinds += ["B", "W"] if costs.split else []
+        kinds += ["R"] if costs.R is not None else []
+        times = [costs.of(kind, *cell) for cell in self.cells for kind in kinds]
+        for pair in ("overlap_B", "overlap_BW"):
+            if getattr(costs, pair) is not None:
+                times += [costs.figure(pair, *cell) + costs.overhead for cell in self.cells]
         short = 4 * len(self.cells) if 0 in times else 0
         self.factor = instance.ranks * short + 1
         if self.factor * (length + 1) > _LONGEST:
@@ -133,7 +134,10 @@ class ChoiceQuestion:
         if self.stopped or monotonic() > self.deadline:
             raise Expired
 
-    def _time(self, duration: int) -> int:
+    def _lasts(self, kind: Kind, cell: Cell) -> int:
+        return self._stretched(self.instance.costs.of(kind, *cell))
+
+    def _stretched(self, duration: int) -> int:
         return self.factor * duration or 1 if self.factor > 1 else duration
 
     def _mine(self, rank: int) -> list[Cell]:
@@ -168,29 +172,27 @@ class ChoiceQuestion:
 
     def _pairs(self, v: _Model, mine: list[Cell]) -> None:
         costs = self.instance.costs
-        for whole, together in ((False, costs.overlap_B if costs.split else None), (True, costs.overlap_BW)):
-            if together is None:
+        for whole, given in ((False, costs.overlap_B if costs.split else None), (True, costs.overlap_BW)):
+            if given is None:
                 continue
-            backwards = costs.BW if whole else costs.B
+            kind: Kind = "BW" if whole else "B"
             for a in mine:
+                together = costs.figure(f"overlap_{kind}", *a) + costs.overhead
                 for b in mine:
-                    useful = together[a[0]] < costs.F[a[0]] + backwards[b[0]]
-                    if a[1] != b[1] and useful and not (self.ordered and self._alike(a, b) and a[1] < b[1]):
+                    useful = together < costs.of("F", *a) + costs.of(kind, *b)
+                    first = self.ordered and self.alike[a[1]] == self.alike[b[1]] and a[1] < b[1]
+                    if a[1] != b[1] and useful and not first:  # in microbatch order the forward is of a later one
                         v.pairs[a, b, whole] = v.model.new_bool_var(f"pair{a}{b}{whole}")
-
-    def _alike(self, a: Cell, b: Cell) -> bool:
-        route = self.instance.route_of_microbatch
-        return route[a[1]] == route[b[1]]
 
     def _forms(self, v: _Model, cell: Cell) -> None:
         """Each op has one form: alone or in a pair, split or fused; and its duration follows from it."""
-        costs, time, s = self.instance.costs, self._time, cell[0]
+        lasts = self._lasts
         ahead = [(lit, self._pair_time(a, whole)) for (a, _, whole), lit in v.pairs.items() if a == cell]
         back = [(lit, self._pair_time(a, whole), whole) for (a, b, whole), lit in v.pairs.items() if b == cell]
-        forwards = [(v.alone["F", cell], time(costs.F[s])), *ahead]
-        backwards = [(v.alone["BW", cell], time(costs.BW[s])), *((lit, length) for lit, length, _ in back)]
-        if costs.split:
-            backwards.append((v.alone["B", cell], time(costs.B[s])))
+        forwards = [(v.alone["F", cell], lasts("F", cell)), *ahead]
+        backwards = [(v.alone["BW", cell], lasts("BW", cell)), *((lit, length) for lit, length, _ in back)]
+        if cell in v.split:
+            backwards.append((v.alone["B", cell], lasts("B", cell)))
             halves = [v.alone["B", cell], *(lit for lit, _, whole in back if not whole)]
             v.model.add(v.split[cell] == cp_model.LinearExpr.sum(halves))
         for forms, lengths in ((forwards, v.long_f), (backwards, v.long_g)):
@@ -199,9 +201,7 @@ class ChoiceQuestion:
 
     def _pair_time(self, forward: Cell, whole: bool) -> int:
         costs = self.instance.costs
-        together = costs.overlap_BW if whole else costs.overlap_B
-        assert together is not None
-        return self._time(together[forward[0]])
+        return self._stretched(costs.figure("overlap_BW" if whole else "overlap_B", *forward) + costs.overhead)
 
     def _end_f(self, v: _Model, cell: Cell) -> cp_model.LinearExpr:
         return v.f[cell] + v.long_f[cell]
@@ -210,7 +210,7 @@ class ChoiceQuestion:
         return v.g[cell] + v.long_g[cell]
 
     def _dependencies(self, v: _Model) -> None:
-        costs, m = self.instance.costs, v.model
+        m = v.model
         for s, j in self.cells:
             self._check()
             cell, above = (s, j), (s + 1, j)
@@ -222,23 +222,21 @@ class ChoiceQuestion:
             if cell in v.w:
                 m.add(v.w[cell] >= self._end_g(v, cell)).only_enforce_if(v.split[cell])
             if cell in v.r:
-                assert costs.R is not None
                 m.add(v.r[cell] >= self._end_f(v, cell)).only_enforce_if(v.again[cell])
-                m.add(v.g[cell] >= v.r[cell] + self._time(costs.R[s])).only_enforce_if(v.again[cell])
+                m.add(v.g[cell] >= v.r[cell] + self._lasts("R", cell)).only_enforce_if(v.again[cell])
 
     def _one_slot_at_a_time(self, v: _Model) -> None:
-        costs, new = self.instance.costs, v.model.new_optional_fixed_size_interval_var
+        new = v.model.new_optional_fixed_size_interval_var
         for rank in range(self.instance.ranks):
             found = []
             for cell in self._mine(rank):
-                s = cell[0]
-                found.append(new(v.f[cell], self._time(costs.F[s]), v.alone["F", cell], ""))
-                found.append(new(v.g[cell], self._time(costs.BW[s]), v.alone["BW", cell], ""))
+                found.append(new(v.f[cell], self._lasts("F", cell), v.alone["F", cell], ""))
+                found.append(new(v.g[cell], self._lasts("BW", cell), v.alone["BW", cell], ""))
                 if cell in v.w:
-                    found.append(new(v.g[cell], self._time(costs.B[s]), v.alone["B", cell], ""))
-                    found.append(new(v.w[cell], self._time(costs.W[s]), v.split[cell], ""))
-                if cell in v.r and costs.R is not None:
-                    found.append(new(v.r[cell], self._time(costs.R[s]), v.again[cell], ""))
+                    found.append(new(v.g[cell], self._lasts("B", cell), v.alone["B", cell], ""))
+                    found.append(new(v.w[cell], self._lasts("W", cell), v.split[cell], ""))
+                if cell in v.r:
+                    found.append(new(v.r[cell], self._lasts("R", cell), v.again[cell], ""))
             for (a, b, whole), lit in v.pairs.items():
                 if self.rank[a] == rank:
                     v.model.add(v.f[a] == v.g[b]).only_enforce_if(lit)
@@ -248,17 +246,15 @@ class ChoiceQuestion:
     def _order(self, v: _Model) -> None:
         """Microbatch order; without it only the names of the microbatches are fixed, by the first stage's forwards."""
         for stage in range(self.instance.stages) if self.ordered else (0,):
-            last: dict[int, int] = {}
-            for j, route in enumerate(self.instance.route_of_microbatch):
-                if route in last:
-                    before, after = (stage, last[route]), (stage, j)
+            for alike in self.instance.classes:
+                for earlier, later in pairwise(alike):
+                    before, after = (stage, earlier), (stage, later)
                     v.model.add(v.f[after] >= self._end_f(v, before))
                     if self.ordered:
                         v.model.add(v.g[after] >= self._end_g(v, before))
-                last[route] = j
 
     def _length(self, v: _Model) -> None:
-        costs, span = self.instance.costs, self.instance.objective == "span"
+        span = self.instance.objective == "span"
         for rank in range(self.instance.ranks):
             mine = self._mine(rank)
             end: cp_model.LinearExprT = self.length
@@ -270,7 +266,7 @@ class ChoiceQuestion:
             for cell in mine:
                 v.model.add(self._end_g(v, cell) <= end)
                 if cell in v.w:
-                    v.model.add(v.w[cell] + self._time(costs.W[cell[0]]) <= end).only_enforce_if(v.split[cell])
+                    v.model.add(v.w[cell] + self._lasts("W", cell) <= end).only_enforce_if(v.split[cell])
 
     def _memory(self, v: _Model) -> None:
         memory = self.instance.memory
@@ -278,13 +274,13 @@ class ChoiceQuestion:
             return
         for rank, cap in enumerate(memory.cap):
             mine, room = self._mine(rank), cap - memory.static[rank]
-            if sum(memory.F[s] for s, _ in mine) <= room:
+            if sum(memory.of("F", *cell) for cell in mine) <= room:
                 continue
             for cell in mine:
                 self._check()
                 self._fits(v, mine, cell, ("F", v.f[cell], self._end_f(v, cell)), room)
                 if cell in v.r:
-                    end = v.r[cell] + self._time((self.instance.costs.R or ())[cell[0]])
+                    end = v.r[cell] + self._lasts("R", cell)
                     self._fits(v, mine, cell, ("R", v.r[cell], end), room)
 
     def _fits(
@@ -302,7 +298,7 @@ class ChoiceQuestion:
         """
         memory, (kind, start, end) = self.instance.memory, event
         spare = 0 if memory.R is None else memory.R[cell[0]]
-        held: list[cp_model.LinearExprT] = [memory.F[cell[0]]]
+        held: list[cp_model.LinearExprT] = [memory.of("F", *cell)]
         if kind == "F" and cell in v.again:
             held.append(-spare * v.again[cell])
         for other in mine:
@@ -323,15 +319,16 @@ class ChoiceQuestion:
     ) -> list[cp_model.LinearExprT]:
         """What a cell holds when F or R of another runs."""
         memory, m, s = self.instance.memory, v.model, other[0]
-        alike = self.ordered and s == cell[0] and self._alike(other, cell)
+        alike = self.ordered and s == cell[0] and self.alike[other[1]] == self.alike[cell[1]]
+        taken, kept_back = memory.of("F", *other), memory.of("W", *other)
         if alike and other[1] > cell[1] and kind == "F":
             return []
-        found: list[cp_model.LinearExprT] = [memory.F[s]]
+        found: list[cp_model.LinearExprT] = [taken]
         later: cp_model.IntVar | None = None
         if not (alike and other[1] < cell[1]):
             later = m.new_bool_var("")
             m.add(v.f[other] >= end).only_enforce_if(later)
-            found.append(-memory.F[s] * later)
+            found.append(-taken * later)
         if other in v.r and memory.R is not None:
             stash = m.new_bool_var("")
             m.add_implication(stash, v.again[other])
@@ -341,14 +338,14 @@ class ChoiceQuestion:
             found.append(-memory.R[s] * stash)
         done = m.new_bool_var("")
         m.add(start >= self._end_g(v, other)).only_enforce_if(done)
-        found.append(memory.BW[s] * done)
-        if other in v.w and memory.W[s]:
+        found.append(-taken * done)
+        if other in v.w and kept_back:
             kept, freed = m.new_bool_var(""), m.new_bool_var("")
             m.add_bool_or([kept, ~done, ~v.split[other]])
             m.add_implication(freed, kept)
             m.add_implication(freed, v.split[other])
-            m.add(start >= v.w[other] + self._time(self.instance.costs.W[s])).only_enforce_if(freed)
-            found += [-memory.W[s] * kept, memory.W[s] * freed]
+            m.add(start >= v.w[other] + self._lasts("W", other)).only_enforce_if(freed)
+            found += [-kept_back * kept, kept_back * freed]
         return found
 
     def _hints(self, v: _Model, schedule: Schedule) -> None:

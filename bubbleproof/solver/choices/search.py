@@ -157,7 +157,15 @@ def choose(search: Search) -> None:
 def modelled(instance: Instance) -> bool:
     """Whether the model of choices counts memory rightly: no B and no W takes any."""
     memory, split = instance.memory, instance.costs.split
-    return memory.cap is None or not split or all(b <= 0 and w <= 0 for _, b, w in memory.changes())
+    return (
+        memory.cap is None
+        or not split
+        or all(
+            memory.of("B", s, j) <= 0 and memory.of("W", s, j) <= 0
+            for s in range(instance.stages)
+            for j in range(instance.microbatches)
+        )
+    )
 
 
 def ordered(instance: Instance) -> bool:

@@ -165,9 +165,11 @@ def refuse(instance: Instance) -> None:
     Raises
     ------
     Unmodelled
-        A pair or a fused backward is cheaper than its parts.
+        A pair or a fused backward is cheaper than its parts, or recompute can save memory.
     """
     costs, memory, stages = instance.costs, instance.memory, range(instance.stages)
+    if instance.recompute and memory.cap is not None:
+        raise Unmodelled("no proof: ops may be recomputed to keep the caps, and proofs know no recompute")
     pairings: tuple[tuple[Kind, tuple[int, ...] | None], ...] = (
         ("B", costs.overlap_B if costs.split else None),
         ("BW", costs.overlap_BW),
