@@ -73,6 +73,7 @@ def test_a_length_below_the_longest_chain_needs_no_steps():
         (Instance(linear(2), 2, Costs.make(2, F=2, B=2, W=2, overlap_BW=5), Memory.make(2, 2)), "a pair"),
         (Instance(linear(2), 2, Costs.make(2, F=2, B=2, W=2, BW=3), Memory.make(2, 2)), "a fused backward"),
         (Instance(linear(2), 2, Costs.make(2, F=2, B=2, W=2), Memory.make(2, 2, F=1, B=1)), "a fused backward"),
+        (Instance(linear(2), 2, Costs.make(2, F=1, B=1, R=1), Memory.make(2, 2, R=1, cap=2)), "recompute"),
         (Instance(bidirectional(2), 2, Costs.make(2, F=1, B=1), Memory.make(2, 2), "span"), "a single route"),
     ],
 )
