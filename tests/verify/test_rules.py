@@ -84,7 +84,7 @@ def test_v102_lists_four_places_and_counts_the_rest():
         (Op("F", 0, 1), "0F1 at position 3 of rank 0: microbatch 1 is not in 0 … 0"),
         (Op("F", -1, 0), "-1F0 at position 3 of rank 0: stage -1 is not in 0 … 0"),
         (Op("B", 0, -1), "0B-1 at position 3 of rank 0: microbatch -1 is not in 0 … 0"),
-        (Op("R", 0, 0), "0R0 at position 3 of rank 0: kind 'R' is none of F, B, W, BW"),
+        (Op("X", 0, 0), "0X0 at position 3 of rank 0: kind 'X' is none of F, B, W, BW, R"),
         (Op("F", 2, 3), "2F3 at position 3 of rank 0: stage 2 is not in 0 … 0 and microbatch 3 is not in 0 … 0"),
     ],
 )
