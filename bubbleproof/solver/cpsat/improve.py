@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from bubbleproof.solver.cpsat.objective import Answer, Question
+from bubbleproof.solver.cpsat.windows import Windows
 from bubbleproof.solver.flat import least_span, replay_flat
 
 if TYPE_CHECKING:
@@ -47,6 +48,9 @@ def improve(search: Search) -> None:
     A length that is refuted raises the bound; a schedule found lowers the best. When no question brings anything they
     are asked again with twice the effort and the other linearization. Each question runs in one thread: one CP-SAT
     worker refutes faster than two that share a question, so several workers ask about several lengths.
+
+    Windows of the best schedule are rearranged beside the questions (first, if there is one worker), as long as that
+    brings better schedules or has used less than half of their effort.
     """
     Interval(search).narrow()
 
@@ -61,7 +65,11 @@ class Interval:
         self.round = 0
         self.tried: dict[int, int] = {}
         """For each length the last round in which it was asked."""
+        self.windows = Windows(search)
+        self.questions = 0.0
+        """Effort that questions have used."""
         self.running: dict[int, _Running] = {}
+        """What is under way: questions under their length, windows under numbers below zero."""
         self.answers: queue.SimpleQueue[tuple[int, Answer | BaseException]] = queue.SimpleQueue()
 
     @property
@@ -77,10 +85,10 @@ class Interval:
                 while len(self.running) < self.search.workers and self.launch():
                     pass
                 try:
-                    length, answer = self.answers.get(timeout=0.1)
+                    key, answer = self.answers.get(timeout=0.1)
                 except queue.Empty:
                     continue
-                self.take(length, answer)
+                self.take(key, answer)
         finally:
             for running in self.running.values():
                 running.question.stop()
@@ -88,7 +96,14 @@ class Interval:
                 running.thread.join()
 
     def launch(self) -> bool:
-        """Start one more question; False if every length worth asking is being asked."""
+        """Start one more window or question; False if all that is worth asking is being asked."""
+        search = self.search
+        windows = sum(key < 0 for key in self.running)
+        if windows < max(1, search.workers - 1) and self.windows.worthwhile(self.questions):
+            window = self.windows.next()
+            if window is not None:
+                self.start(-1 - self.windows.asked, window)
+                return True
         width = self.high - 1 - self.low
         lengths = [self.low + width * quarter // 4 for quarter in _PLACES]
         free = [length for length in lengths if length not in self.running]
@@ -99,10 +114,7 @@ class Interval:
             self.round += 1
             self.piece *= 2
         self.tried[length] = self.round
-        question = self.question(length)
-        thread = threading.Thread(target=self.answer, args=(length, question), daemon=True)
-        self.running[length] = _Running(question, thread)
-        thread.start()
+        self.start(length, self.question(length))
         return True
 
     def question(self, length: int) -> Asked:
@@ -130,24 +142,38 @@ class Interval:
         """Take it that no schedule has this length."""
         self.search.refuted(length)
 
-    def answer(self, length: int, question: Asked) -> None:
+    def start(self, key: int, question: Asked) -> None:
+        """Ask in a thread."""
+        thread = threading.Thread(target=self.answer, args=(key, question), daemon=True)
+        self.running[key] = _Running(question, thread)
+        thread.start()
+
+    def answer(self, key: int, question: Asked) -> None:
         """In a thread: ask, and hand over what came back."""
         try:
-            self.answers.put((length, question.ask()))
+            self.answers.put((key, question.ask()))
         except BaseException as error:  # it is raised again in the main thread
-            self.answers.put((length, error))
+            self.answers.put((key, error))
 
-    def take(self, length: int, answer: Answer | BaseException) -> None:
+    def take(self, key: int, answer: Answer | BaseException) -> None:
         """Use an answer, and stop questions that it settles."""
-        self.running.pop(length).thread.join()
+        self.running.pop(key).thread.join()
         if isinstance(answer, BaseException):
             raise answer
+        before = self.high
         if answer.verdict == "found":
-            self.found(answer)
-        elif answer.verdict == "impossible" and length >= self.low:
-            self.low = length + 1
-            self.refuted(length)
+            if key < 0:
+                self.search.offer(answer.orders, "cp-sat on a window")
+            else:
+                self.found(answer)
+        if key < 0:
+            self.windows.learn(answer, self.high < before)
+        else:
+            self.questions += max(answer.effort, _LEAST_EFFORT)
+            if answer.verdict == "impossible" and key >= self.low:
+                self.low = key + 1
+                self.refuted(key)
         for other, running in self.running.items():
-            if not self.low <= other < self.high:
+            if other >= 0 and not self.low <= other < self.high:
                 running.question.stop()
-        self.search.budget.spend(max(answer.effort, _LEAST_EFFORT))
+        self.search.budget.spend(answer.effort if key < 0 else max(answer.effort, _LEAST_EFFORT))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from ortools.sat.python import cp_model
 
 from bubbleproof.solver.cpsat.variables import Variables
+from bubbleproof.solver.flat import Flat
 
-__all__ = ["Orders"]
+__all__ = ["Orders", "leads_to", "place_in_microbatch"]
 
 
 class Orders:
@@ -37,10 +38,10 @@ class Orders:
         if queue == other:
             return i < k
         if flat.alike[queue] == flat.alike[other]:
-            first, second = _rank_in_microbatch(v, queue), _rank_in_microbatch(v, other)
-            if first < second and i <= k and _leads_to(v, queue, other):
+            first, second = place_in_microbatch(flat, queue), place_in_microbatch(flat, other)
+            if first < second and i <= k and leads_to(flat, queue):
                 return True
-            if second < first and k <= i and _leads_to(v, other, queue):
+            if second < first and k <= i and leads_to(flat, other):
                 return False
         low, high = v.low, v.high
         if low[queue][i] + flat.duration[queue] > high[other][k]:
@@ -61,16 +62,13 @@ class Orders:
                 model.add_implication(literal, later)
 
 
-def _rank_in_microbatch(v: Variables, queue: int) -> int:
+def place_in_microbatch(flat: Flat, queue: int) -> int:
     """Position of a queue's ops among the ops of a microbatch: forwards up, backwards down, each W after its B."""
-    width, stages = v.flat.width, v.flat.instance.stages
-    stage, kind = v.flat.stage[queue], queue % width
+    width, stages = flat.width, flat.instance.stages
+    stage, kind = flat.stage[queue], queue % width
     return stage if kind == 0 else stages + (stages - 1 - stage) * (width - 1) + kind - 1
 
 
-def _leads_to(v: Variables, queue: int, later: int) -> bool:
-    """Whether the op of `later` depends on that of `queue` for the same microbatch, given that it is later in it.
-
-    Everything leads to what is later, but for W, which leads nowhere.
-    """
-    return v.flat.width == 2 or queue % 3 != 2
+def leads_to(flat: Flat, queue: int) -> bool:
+    """Whether all that is later in a microbatch depends on this queue's op: W leads nowhere, all else does."""
+    return flat.width == 2 or queue % 3 != 2
