@@ -10,6 +10,11 @@ from hypothesis import settings
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
 
+
+def pytest_addoption(parser):
+    parser.addoption("--record-evidence", action="store_true", help="write what the runtime tests saw to docs/evidence")
+
+
 STATUS = Path("/proc/self/status")
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from bubbleproof.schedules.instance import Instance
     from bubbleproof.schedules.schedule import Schedule
     from bubbleproof.schedules.timeline import Timeline
+    from bubbleproof.verify.exchange import Target
 
 __all__ = ["EPILOG", "configure", "run"]
 
@@ -24,7 +25,12 @@ examples:
 The schedule is verified first; one that violates a rule is not exported, and the exit code is 1.
 """
 
+_CHANNELS = ("eager", "rendezvous-pair", "rendezvous-rank", "per-direction", "per-edge", "batched", "even-odd")
 _TARGETS = ("torch-csv", "torch-comms", "program", "perfetto", "svg", "json", "dot", "graphml")
+
+
+_MANY = 50_000
+"""Ops per kind beyond which only one way to place messages is tried."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +41,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--instance", metavar="INSTANCE", help="time the schedule under this instance")
     options.add_sizes(parser)
     options.add_cap(parser)
+    parser.add_argument(
+        "--channel",
+        choices=_CHANNELS,
+        default="rendezvous-pair",
+        help="for torch-comms and program, how messages will travel: they are placed where they cost least; "
+        "default: rendezvous-pair",
+    )
     parser.add_argument("-o", "--output", type=options.file_name, metavar="OUT", help="default: standard output")
 
 
@@ -52,7 +65,10 @@ def run(arguments: argparse.Namespace) -> int:
     for note in loaded.notes:
         log(note)
     timeline = timed(loaded.schedule, loaded.instance)
-    text = format_named(arguments.to).writer()(timeline)
+    if arguments.to in ("torch-comms", "program"):
+        text = _with_messages(timeline, arguments)
+    else:
+        text = format_named(arguments.to).writer()(timeline)
     if arguments.output:
         write_atomic(Path(arguments.output), text)
     if arguments.json:
@@ -72,6 +88,38 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.to == "torch-csv":
         _say_how_to_run(timeline)
     return 0
+
+
+def _with_messages(timeline: Timeline, arguments: argparse.Namespace) -> str:
+    """The text of the program that takes least under the channel, of the ways to place messages, judged under it."""
+    from bubbleproof.cli.output import figure, log
+    from bubbleproof.schedules.errors import FormatError
+    from bubbleproof.schedules.formats import program_json, torch_comms
+    from bubbleproof.schedules.lower import lower
+    from bubbleproof.verify import Verdict, verify_program
+
+    schedule, instance = timeline.schedule, timeline.instance
+    target: Target | None = "torch" if arguments.to == "torch-comms" else None
+    best, first = None, None
+    for blocking in (False, True)[: 1 if instance.stages * instance.microbatches > _MANY else 2]:
+        program = lower(schedule, instance, blocking=blocking)
+        report = verify_program(program, instance, channel=arguments.channel, target=target)
+        first = first or report
+        takes = report.channel.makespan if report.channel else None
+        if report.verdict is Verdict.PROVED and (best is None or (takes or 0) < best[0]):
+            best = takes or 0, program
+    if best is None:
+        assert first is not None
+        found = first.violations[0] if first.violations else first.verdict.value
+        raise FormatError(f"not under {arguments.channel}: {found}")
+    unit = instance.units.time
+    log(
+        f"note: makespan {figure(timeline.makespan, unit)} without waiting for messages in order, "
+        f"{figure(best[0], unit)} under {arguments.channel}"
+    )
+    if target:
+        return torch_comms.dumps(best[1], instance)
+    return program_json.dumps(program_json.Document(best[1], instance))
 
 
 def refused(file: str, schedule: Schedule, instance: Instance) -> bool:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from bubbleproof.schedules.instance import Instance
     from bubbleproof.schedules.program import Program
     from bubbleproof.verify import Report
+    from bubbleproof.verify.runtimes.prediction import Prediction
 
 __all__ = ["configure", "judge_program", "refuse_communication"]
 
@@ -82,19 +83,43 @@ def judge_program(arguments: argparse.Namespace) -> int | None:
     from bubbleproof.verify import Verdict
 
     report = loaded.report or _judged(loaded, arguments)
+    said = _predicted(loaded, report, arguments)
     if arguments.json:
         import msgspec
 
         built: dict[str, Any] = msgspec.to_builtins(report)
-        emit_json({**built, "file": arguments.file, "inferred": list(loaded.notes)})
+        runtime = {} if said is None else {"runtime": msgspec.to_builtins(said)}
+        emit_json({**built, "file": arguments.file, "inferred": list(loaded.notes), **runtime})
     else:
         lines = [*_findings(loaded, report), *loaded.notes]
+        if said is not None:
+            lines.insert(
+                0, f"PyTorch's runtime on this file: {_OUTCOMES[said.outcome]}{said.reason and ': '}{said.reason}"
+            )
         lines += [f"assumed: {sentence}" for sentence in report.assumptions]
         emit(
             f"{arguments.file}: {report.verdict.value}\n"
             + "".join(f"  {line}\n" if line.startswith(" ") else wrapped(line, "  ") for line in lines)
         )
     return 0 if report.verdict == Verdict.PROVED else 1
+
+
+_OUTCOMES = {
+    "ok": "trains right if sends are buffered",
+    "refused": "refuses to load it",
+    "crash": "raises",
+    "hang": "hangs",
+    "wrong": "finishes with wrong gradients or losses",
+}
+
+
+def _predicted(loaded: _Loaded, report: Report, arguments: argparse.Namespace) -> Prediction | None:
+    """What the runtime named by ``--target`` does with a file that violates rules; one that does not trains right."""
+    if arguments.target != "torch" or not report.counts:
+        return None
+    from bubbleproof.verify.runtimes.torch import predict
+
+    return predict(loaded.program, loaded.instance, scale_grads=arguments.scale_grads, transfers=arguments.transfers)
 
 
 def _judged(loaded: _Loaded, arguments: argparse.Namespace) -> Report:

@@ -8,16 +8,25 @@ in the order of the rows, that order runs to the end (docs/semantics.md, theorem
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
+from itertools import count
+from typing import TYPE_CHECKING, TypeAlias
 
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.schedules.op import BACKWARDS, Op
 from bubbleproof.schedules.program import Action, Collective, Program, Transfer
 from bubbleproof.schedules.schedule import Schedule
 
+if TYPE_CHECKING:
+    from bubbleproof.schedules.timeline import Timeline
+
 __all__ = ["lower"]
 
+Place: TypeAlias = tuple[int, int]
+"""Rank and position of a slot."""
 
-def lower(schedule: Schedule, instance: Instance, *, reduce: bool = True) -> Program:
+
+def lower(schedule: Schedule, instance: Instance, *, reduce: bool = True, blocking: bool = False) -> Program:
     """The program of a schedule: its ops in their order, with the transfers that they need.
 
     A message takes its step when the op that makes it has ended, by the instance's costs with everything as soon as
@@ -27,6 +36,9 @@ def lower(schedule: Schedule, instance: Instance, *, reduce: bool = True) -> Pro
     ----------
     reduce
         Also reduce the gradients of each stage right after the last W or fused backward of the stage.
+    blocking
+        For runtimes in which a transfer keeps both of its ranks until it has ended: among the safe orders of messages,
+        take the one, of several tried, with the shortest step there.
 
     Raises
     ------
@@ -36,47 +48,67 @@ def lower(schedule: Schedule, instance: Instance, *, reduce: bool = True) -> Pro
     from bubbleproof.schedules.timeline import replay
 
     line = replay(schedule, instance)
-    arriving: dict[tuple[int, int], int] = {}
-    leaving: dict[tuple[int, int], list[tuple[Transfer, tuple[int, int]]]] = {}
-    for send, source, target in _messages(schedule, instance):
-        arriving[target] = arriving.get(target, 0) + 1
-        leaving.setdefault(source, []).append((send, target))
+    found = list(_messages(schedule, instance))
+    steps = _by_time(line, found)
+    if blocking:
+        from bubbleproof.schedules.lower_blocking import Message, place_messages
+
+        timed = [Message(source, target, instance.costs.message(source[0], target[0])) for _, source, target in found]
+        steps = place_messages(schedule, instance, timed, steps)
     reduced = _last_of_stage(schedule) if reduce else {}
     rows: list[list[Action]] = [[] for _ in schedule.orders]
-    at = [0] * len(rows)
+    for step in steps:
+        if isinstance(step, int):
+            send, source, target = found[step]
+            rows[source[0]].append(send)
+            rows[target[0]].append(send.other_end)
+        else:
+            rank, position = step
+            rows[rank].append(schedule.orders[rank][position])
+            rows[rank].extend(Collective("REDUCE_GRAD", stage) for stage in reduced.get(step, ()))
+    return Program.of(rows, schedule.name)
+
+
+def _by_time(line: Timeline, messages: Sequence[tuple[Transfer, Place, Place]]) -> list[Place | int]:
+    """Slots by their start and messages by the end of what makes them: slots by place, messages by number."""
+    orders = line.schedule.orders
+    arriving: dict[Place, int] = {}
+    leaving: dict[Place, list[int]] = {}
+    for number, (_, source, target) in enumerate(messages):
+        arriving[target] = arriving.get(target, 0) + 1
+        leaving.setdefault(source, []).append(number)
+    steps: list[Place | int] = []
+    at = [0] * len(orders)
     # (time, 0 for a message or 1 for a slot, rank, number): of equal times messages first, so that calls are posted
     # before a slot that would delay them; a slot enters when all that it needs has left
-    heap: list[tuple[int, int, int, int]] = []
-    travelling: list[tuple[Transfer, tuple[int, int]]] = []
+    heap: list[tuple[int, int, int, int, int]] = []
+    entered = count()
 
     def enter(rank: int) -> None:
         position = at[rank]
-        if position < len(schedule.orders[rank]) and not arriving.get((rank, position)):
-            heapq.heappush(heap, (line.starts[rank][position], 1, rank, position))
+        if position < len(orders[rank]) and not arriving.get((rank, position)):
+            heapq.heappush(heap, (line.starts[rank][position], 1, rank, next(entered), position))
 
-    for rank in range(len(rows)):
+    for rank in range(len(orders)):
         enter(rank)
     while heap:
-        _, is_slot, rank, number = heapq.heappop(heap)
+        _, is_slot, rank, _, number = heapq.heappop(heap)
         if not is_slot:
-            send, target = travelling[number]
-            rows[rank].append(send)
-            rows[target[0]].append(send.other_end)
+            target = messages[number][2]
+            steps.append(number)
             arriving[target] -= 1
             if target[1] == at[target[0]]:
                 enter(target[0])
             continue
-        rows[rank].append(schedule.orders[rank][number])
-        rows[rank].extend(Collective("REDUCE_GRAD", stage) for stage in reduced.get((rank, number), ()))
-        for send, target in leaving.get((rank, number), ()):
-            heapq.heappush(heap, (line.ends[rank][number], 0, rank, len(travelling)))
-            travelling.append((send, target))
+        steps.append((rank, number))
+        for message in leaving.get((rank, number), ()):
+            heapq.heappush(heap, (line.ends[rank][number], 0, rank, next(entered), message))
         at[rank] += 1
         enter(rank)
-    return Program.of(rows, schedule.name)
+    return steps
 
 
-def _messages(schedule: Schedule, instance: Instance) -> list[tuple[Transfer, tuple[int, int], tuple[int, int]]]:
+def _messages(schedule: Schedule, instance: Instance) -> list[tuple[Transfer, Place, Place]]:
     """(send, place of the slot that makes it, place of the slot that uses it) of every message between two ranks."""
     places = {op: (rank, position) for rank, position, op in schedule.ops()}
     found = []

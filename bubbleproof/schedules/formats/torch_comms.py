@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bubbleproof.schedules.instance import Instance
     from bubbleproof.schedules.timeline import Timeline
 
-__all__ = ["MAX_BYTES", "dumps", "load", "loads", "write"]
+__all__ = ["MAX_BYTES", "cell_text", "dumps", "load", "loads", "write"]
 
 MAX_BYTES = 4 * torch_csv.MAX_BYTES
 """Largest file that is read; transfers have longer names and are as many again as ops."""
@@ -90,10 +90,11 @@ def dumps(program: Program, instance: Instance) -> str:
         in microbatch order.
     """
     torch_csv.refuse_what_torch_cannot_run(program.schedule, instance)
-    return "".join(",".join(map(_text, row)) + "\n" for row in program.rows)
+    return "".join(",".join(map(cell_text, row)) + "\n" for row in program.rows)
 
 
-def _text(action: Action) -> str:
+def cell_text(action: Action) -> str:
+    """An action in PyTorch's letters."""
     return torch_csv.cell_text(action) if isinstance(action, Op | Overlap) else str(action)
 
 

@@ -7,9 +7,9 @@ from typing import Literal, TypeAlias, get_args
 
 __all__ = ["OUTCOMES", "Outcome", "Prediction"]
 
-Outcome: TypeAlias = Literal["ok", "wrong", "hang", "crash"]
+Outcome: TypeAlias = Literal["ok", "wrong", "hang", "crash", "refused"]
 """ok: it ends and trains as an unpipelined model does. wrong: it ends, and gradients, losses or outputs are wrong.
-hang: it does not end. crash: an error on some rank, or a refusal when the program is loaded."""
+hang: it does not end. crash: an error on some rank. refused: an error when the program is loaded."""
 
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
@@ -26,12 +26,12 @@ class Prediction:
         One sentence: what goes wrong first, and why; empty if all is well.
     rank, position
         Where it shows, if it shows at one place: the rank and the index in its row.
-    stops
-        For each rank the index of the action at which it stays or fails; None if it comes to its end.
+    certain
+        False if it depends on when a message arrives: the outcome is then one of several possible ones.
     """
 
     outcome: Outcome
     reason: str = ""
     rank: int | None = None
     position: int | None = None
-    stops: tuple[int | None, ...] = ()
+    certain: bool = True
