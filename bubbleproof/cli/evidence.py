@@ -107,6 +107,10 @@ def _proof_faults(record: dict[str, Any], proof: dict[str, Any] | None, proved: 
         faults.append(f"the level 'proof-checked' for the value {value!r}, but {lacking}")
     if source == "proof-log" and logged != bound and level != "proof-checked":
         faults.append(f"the bound {bound!r} by a proof, but {lacking}")
+    certificate = record.get("certificate")
+    rule = certificate.get("rule") if isinstance(certificate, dict) else "none"
+    if source not in ("cp-sat", "proof-log", None, rule):
+        faults.append(f"a bound by {str(source)[:40]!r}, but its certificate is of the rule {str(rule)[:40]!r}")
     if source not in ("cp-sat", "proof-log") and bound != proved:
         faults.append(f"the bound {bound!r}, but its certificate proves {proved}")
     if level == "solver-claimed" and source != "cp-sat":

@@ -196,8 +196,12 @@ def _level(search: Search, value: int) -> Level:
     from bubbleproof.verify.certificate import check
 
     certificate = search.certificate
-    if certificate is not None and certificate.value >= value and check(search.instance, certificate).accepted:
-        return "certified"
+    if certificate is not None:
+        verdict = check(search.instance, certificate)
+        if not verdict.accepted:
+            raise InternalError(f"the judge refuses the solver's certificate: {verdict.reason}")
+        if certificate.value >= value:
+            return "certified"
     if search.proved is not None and search.proved.length + 1 >= value:
         return "proof-checked"
     return "solver-claimed" if search.bound >= value and search.proof == "cp-sat" else "open"
