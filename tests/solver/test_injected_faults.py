@@ -17,6 +17,7 @@ from bubbleproof.schedules.placement import linear
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.schedules.timeline import replay
 from bubbleproof.solver import InternalError, solve
+from bubbleproof.solver.cpsat.improve import improve
 from bubbleproof.solver.cpsat.objective import Answer, Question
 from bubbleproof.solver.flat import Flat
 from bubbleproof.solver.refute import prove
@@ -37,9 +38,13 @@ def solved(instance=OPEN, time_limit=1, **options):
 
 @pytest.fixture
 def few_heuristics(monkeypatch):
-    """No hill climbing, so that something is left to be found."""
-    monkeypatch.setattr(Search, "climb", lambda self, best, seed: best)
-    monkeypatch.setattr("bubbleproof.solver.enlarge.enlarge", lambda search: None)
+    """One microbatch at a time, then CP-SAT: much is left to be found."""
+
+    def run(self):
+        self.one_at_a_time()
+        improve(self)
+
+    monkeypatch.setattr(Search, "run", run)
 
 
 def answers(monkeypatch, change):
