@@ -79,8 +79,12 @@ def test_a_schedule_that_cp_sat_makes_up_is_never_handed_out(name, monkeypatch, 
     assert record.bound <= OPTIMUM
 
 
-def test_a_false_claim_that_nothing_is_below_is_refuted_where_a_proof_is_asked_for(monkeypatch, few_heuristics):
-    answers(monkeypatch, lambda q, a: Answer("impossible", None, a.effort))
+def test_a_false_claim_that_nothing_is_below_is_refuted_where_a_proof_is_asked_for(monkeypatch):
+    def run(self):
+        self.one_at_a_time()
+        self.refuted(self.reached() - 1)
+
+    monkeypatch.setattr(Search, "run", run)
     claimed = solved(time_limit=20).record
     assert claimed.level == "solver-claimed"  # never more than what it is: a claim
     assert claimed.value > OPTIMUM

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass, fields
 from itertools import pairwise
 
 import pytest
@@ -83,3 +84,15 @@ def test_an_instance_whose_best_schedule_the_model_may_lack_is_refused(instance,
     verdict = check_proof(instance, 10, ["c UNSAT"])
     assert not verdict.accepted
     assert why in verdict.reason
+
+
+def test_what_is_added_to_instances_later_is_refused_until_the_model_knows_it():
+    @dataclass(frozen=True)
+    class Later(Costs):
+        surprise: int = 0
+
+    known = Costs.make(2, F=1, B=1)
+    given = {item.name: getattr(known, item.name) for item in fields(known) if item.init}
+    build(Instance(linear(2), 2, Later(**given), Memory.make(2, 2)), 10)
+    with pytest.raises(Unmodelled, match=r"later\.surprise"):
+        build(Instance(linear(2), 2, Later(**given, surprise=1), Memory.make(2, 2)), 10)

@@ -6,13 +6,20 @@ Written from docs/proofs.md, section 1, alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from bubbleproof.schedules.errors import BubbleproofError
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.schedules.op import Kind
 
 __all__ = ["Op", "Ops", "Unmodelled", "earliest"]
+
+
+_KNOWN = frozenset(
+    "placement microbatches costs memory objective name units route_of_microbatch kind ranks routes "
+    "F B W BW R split overlap_B overlap_BW default_comm comm channel overhead varying static cap message".split()
+)
+"""The parts of an instance of which the model takes account; one that is added later is refused until it does."""
 
 
 class Unmodelled(BubbleproofError):
@@ -165,9 +172,13 @@ def refuse(instance: Instance) -> None:
     Raises
     ------
     Unmodelled
-        A pair or a fused backward is cheaper than its parts, or recompute can save memory.
+        A pair or a fused backward is cheaper than its parts, recompute can save memory, or there is something unknown.
     """
     costs, memory, stages = instance.costs, instance.memory, range(instance.stages)
+    for table in (instance, instance.placement, costs, memory):
+        for item in fields(table):
+            if item.init and item.name not in _KNOWN and getattr(table, item.name):
+                raise Unmodelled(f"no proof: proofs know nothing of {type(table).__name__.lower()}.{item.name}")
     if instance.recompute and memory.cap is not None:
         raise Unmodelled("no proof: ops may be recomputed to keep the caps, and proofs know no recompute")
     pairings: tuple[tuple[Kind, tuple[int, ...] | None], ...] = (
