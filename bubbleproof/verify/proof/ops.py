@@ -16,8 +16,35 @@ __all__ = ["Op", "Ops", "Unmodelled", "earliest"]
 
 
 _KNOWN = frozenset(
-    "placement microbatches costs memory objective name units route_of_microbatch kind ranks routes "
-    "F B W BW R split overlap_B overlap_BW default_comm comm channel overhead varying static cap message".split()
+    [
+        "placement",
+        "microbatches",
+        "costs",
+        "memory",
+        "objective",
+        "name",
+        "units",
+        "route_of_microbatch",
+        "kind",
+        "ranks",
+        "routes",
+        "F",
+        "B",
+        "W",
+        "BW",
+        "R",
+        "split",
+        "overlap_B",
+        "overlap_BW",
+        "default_comm",
+        "comm",
+        "channel",
+        "overhead",
+        "varying",
+        "static",
+        "cap",
+        "message",
+    ]
 )
 """The parts of an instance of which the model takes account; one that is added later is refused until it does."""
 
