@@ -15,6 +15,7 @@ from bubbleproof.schedules.errors import BubbleproofError
 if TYPE_CHECKING:
     from bubbleproof.schedules.instance import Instance
     from bubbleproof.solver import Progress, Record, Solution
+    from bubbleproof.solver.result import Second
 
 __all__ = ["EPILOG", "configure", "run"]
 
@@ -22,13 +23,7 @@ EPILOG = """\
 examples:
   bubbleproof solve examples/zb-1.5B-p8-m24.toml --time-limit 5
   bubbleproof solve examples/loop-lm-head.toml --time-limit 5 --cap 24000 -o best.json
-        check_writable(Path(path))  # now, and not after the search
-    if arguments.microbatches == "any":
-        from bubbleproof.cli.every import run_every
-
-        if arguments.proof or arguments.resume:
-            raise BubbleproofError("--proof and --resume are about one number of microbatches, not --microbatches any")
-        return run_every(instance, arguments, None if arguments.quiet else _Log(instance))
+  bubbleproof solve examples/loop-lm-head.toml --then peak --then splits
 
 exit code 0 if the schedule is proved optimal, 3 if not (the best one found is printed and written all the same).
 Ctrl-C or SIGTERM ends the search early; the best so far is printed and written. OUT is also written while the search
@@ -83,6 +78,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="also prove that nothing is better, write the proof, have it checked; takes up to the time limit again",
     )
+    parser.add_argument(
+        "--then",
+        action="append",
+        default=[],
+        choices=("peak", "splits"),
+        help="then, at the best value: the least largest peak, the fewest split backwards; in the order given",
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress on standard error")
     options.add_colour(parser)
 
@@ -110,8 +112,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.microbatches == "any":
         from bubbleproof.cli.every import run_every
 
-        if arguments.proof or arguments.resume:
-            raise BubbleproofError("--proof and --resume are about one number of microbatches, not --microbatches any")
+        if arguments.proof or arguments.resume or arguments.then:
+            raise BubbleproofError("--proof, --resume and --then are about one number of microbatches, not any")
         return run_every(instance, arguments, None if arguments.quiet else _Log(instance))
     from bubbleproof.solver import solve
 
@@ -129,6 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
         keep=files.keep if files.keeping else None,
         resume=files.document,
         resume_proof=files.proof_lines,
+        then=arguments.then,
     )
     instance = solution.timeline.instance
     files.write(solution)  # before anything is printed: printing may fail
@@ -234,6 +237,7 @@ def _report(instance: Instance, solution: Solution, arguments: argparse.Namespac
             ("span", figure(record.span, unit)),
             ("bubble of " + record.objective, bubbles(timeline, record.objective)),
             ("peak", _peaks(instance, record)),
+            *((f"then {second.name}", _second(second, instance)) for second in record.then),
         ]
     )
     text += "".join(f"note: {note}\n" for note in record.notes)
@@ -257,6 +261,15 @@ def _proved(record: Record, unit: str) -> str:
     size = f"{figure(found.inferences)} inferences, {figure(found.nogoods)} nogoods, {figure(found.bytes)} bytes"
     times = f"found in {found.milliseconds} ms, checked in {found.checked_in} ms"
     return f"that nothing is below {figure(found.length + 1, unit)}: {size}; {times}"
+
+
+def _second(second: Second, instance: Instance) -> str:
+    from bubbleproof.cli.output import figure
+
+    unit = instance.units.memory if second.name == "peak" else "1"
+    what = "the largest of all ranks" if second.name == "peak" else "backwards are split"
+    text = f"{figure(second.value, unit)} ({what}); {second.level}"
+    return text if second.level != "open" else f"{text}, bound {figure(second.bound, unit)}"
 
 
 def _meaning(objective: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib import metadata
 from math import ceil
 
@@ -12,11 +12,14 @@ from bubbleproof.schedules.formats.schedule_json import Document
 from bubbleproof.schedules.instance import Instance, Objective
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.schedules.timeline import Timeline
-from bubbleproof.solver.result import InternalError, Level, OnProgress, Record, Solution, Stopped, gap
+from bubbleproof.solver.result import InternalError, Level, OnProgress, Record, Second, Solution, Stopped, Then, gap
 from bubbleproof.solver.resume import Keep, Keeper, take_up
 from bubbleproof.solver.search import Budget, OutOfBudget, Search
 
 __all__ = ["solve"]
+
+_FIRST = 0.6
+"""Part of the time limit for the first objective, if there are second ones and it is not proved earlier."""
 
 _LARGE = 10_000
 """Ops from which a schedule is judged as arrays."""
@@ -38,6 +41,7 @@ def solve(
     keep: Keep | None = None,
     resume: Document | None = None,
     resume_proof: Iterable[str] | None = None,
+    then: Sequence[Then] = (),
 ) -> Solution:
     """Find the best schedule of an instance, and how good it is.
 
@@ -74,6 +78,9 @@ def solve(
     resume, resume_proof
         Begin with the schedule and the bound of this document, which an earlier solve of the same instance has left,
         and with the lines of its proof. Everything that can be checked is checked anew.
+    then
+        Second objectives, in this order: ``peak``, the least largest peak of all ranks, and ``splits``, the fewest
+        split backwards, each at the values of those before it. Two fifths of the time are kept for them.
 
     Returns
     -------
@@ -99,7 +106,13 @@ def solve(
     if objective is not None and objective != instance.objective:
         instance = instance.with_(objective=objective)
     threads = workers or os.cpu_count() or 1
-    budget = Budget(time_limit, time_limit * _EFFORT_PER_SECOND if threads == 1 and not by_clock else None)
+    effort = time_limit * _EFFORT_PER_SECOND if threads == 1 and not by_clock else None
+    budget = Budget(time_limit, effort)
+    if then:
+        from bubbleproof.solver.then import check_then
+
+        check_then(then)
+        budget = Budget(_FIRST * time_limit, None if effort is None else _FIRST * effort)
     search = Search(instance, budget, seed, threads, on_progress)
     if resume is not None:
         take_up(search, resume, resume_proof)
@@ -118,14 +131,22 @@ def solve(
             from bubbleproof.solver.refute.prove import prove
 
             prove(search, time_limit)
-        return _solution(search, "proved" if search.done else stopped)
+        seconds: tuple[Second, ...] = ()
+        if then and stopped != "interrupted":
+            from bubbleproof.solver.then import second_objectives
+
+            rest = Budget(
+                time_limit - min(time_limit, budget.elapsed) or 0.001, None if effort is None else effort - budget.used
+            )
+            seconds = second_objectives(search, then, rest, _level(search, search.reached()))
+        return _solution(search, "proved" if search.done else stopped, seconds)
     except KeyboardInterrupt:
         if stopped == "interrupted":
             raise  # asked twice: now really stop
         return _solution(search, "proved" if search.done else "interrupted")
 
 
-def _solution(search: Search, stopped: Stopped) -> Solution:
+def _solution(search: Search, stopped: Stopped, then: tuple[Second, ...] = ()) -> Solution:
     instance, schedule = search.instance, search.schedule
     timeline = search.timeline(schedule)
     _judge(schedule, instance, timeline)
@@ -158,6 +179,7 @@ def _solution(search: Search, stopped: Stopped) -> Solution:
             families=tuple(search.families),
             notes=search.notes(),
             refutation=search.proved,
+            then=then,
         ),
         search.proof_lines,
     )

@@ -30,6 +30,9 @@ __all__ = [
 
 Stopped: TypeAlias = Literal["proved", "effort", "time", "interrupted", "running"]
 
+Then: TypeAlias = Literal["peak", "splits"]
+"""A second objective."""
+
 Level: TypeAlias = Literal["certified", "proof-checked", "solver-claimed", "open"]
 
 
@@ -82,6 +85,29 @@ class Proved(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     checked_in: int
 
 
+class Second(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A second objective: how good the schedule is among those of the best value known.
+
+    Parameters
+    ----------
+    name
+        ``peak``: the largest peak of all ranks. ``splits``: how many backwards are split.
+    value, bound
+        What was reached, and what no schedule of that value (and as good in the second objectives before this one) can
+        beat.
+    level
+        As in `Record`, never better than that of what comes before; ``open`` unless bound and value meet.
+    certificate
+        For the peak: of the lower bound that exceeds the value under the next lower cap, if that is what proves it.
+    """
+
+    name: Then
+    value: int
+    bound: int
+    level: Level
+    certificate: Certificate | None = None
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How good a solution is, and how that is known. Times in the instance's unit, all integers.
 
@@ -110,6 +136,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         What the reader must know to read the numbers right.
     refutation
         The proof that was asked for, without its lines.
+    then
+        The second objectives that were asked for, in their order.
     """
 
     objective: Objective
@@ -132,6 +160,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     families: tuple[FamilyResult, ...]
     notes: tuple[str, ...] = ()
     refutation: Proved | None = None
+    then: tuple[Second, ...] = ()
 
 
 @dataclass(frozen=True)

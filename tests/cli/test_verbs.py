@@ -89,6 +89,16 @@ def test_solve_is_quiet_when_asked(here, capsys):
     assert printed(capsys, *SOLVE, "-q").err == ""
 
 
+def test_solve_says_what_it_reached_in_second_objectives(here, capsys):
+    out = printed(capsys, *SOLVE, "-q", "--then", "peak", "--then", "splits", "-o", "out.json").out
+    assert "then peak           10 GB (the largest of all ranks); certified" in out
+    assert "(backwards are split); " in out
+    record = schedule_json.load(Path("out.json")).record
+    assert [(second["name"], second["level"]) for second in record["then"]][0] == ("peak", "certified")
+    captured = printed(capsys, *SOLVE, "-q", "--then", "peak", "--microbatches", "any", code=2)
+    assert "--then are about one number of microbatches" in captured.err
+
+
 def test_solve_takes_cap_objective_and_microbatches_from_the_command_line(here, capsys):
     tight = as_json(capsys, *SOLVE, "--cap", "5", "-q")
     assert (tight["peak"], tight["value"]) == ([5, 5], 64)

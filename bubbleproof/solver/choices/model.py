@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import ceil
 from time import monotonic
 from typing import TypeAlias
 
@@ -63,6 +64,8 @@ class ChoiceQuestion:
         Only schedules whose forwards and backwards run in microbatch order, inside each class of equal microbatches. No
         loss without recompute (docs/semantics.md, order symmetry); with it a restriction, and "impossible" then means
         nothing.
+    fewest
+        Ask for the fewest split backwards; `least_splits` is then what no schedule of that length can beat.
     """
 
     def __init__(
@@ -76,8 +79,10 @@ class ChoiceQuestion:
         linearization: int,
         hint: Schedule | None,
         ordered: bool,
+        fewest: bool = False,
     ) -> None:
-        self.instance, self.hint, self.ordered = instance, hint, ordered
+        self.instance, self.hint, self.ordered, self.fewest = instance, hint, ordered, fewest
+        self.least_splits = 0
         self.cells = [(s, j) for j in range(instance.microbatches) for s in range(instance.stages)]
         self.rank = {cell: instance.rank_of(*cell) for cell in self.cells}
         self.alike = {j: number for number, alike in enumerate(instance.classes) for j in alike}
@@ -115,12 +120,16 @@ class ChoiceQuestion:
             self._length(v)
             if self.hint is not None:
                 self._hints(v, self.hint)
+            if self.fewest:
+                v.model.minimize(cp_model.LinearExpr.sum(list(v.split.values())))
             self._check()
         except Expired:
             return Answer("unknown", None, 0.0)
         self.solver.parameters.max_time_in_seconds = max(0.0, self.deadline - monotonic())
         status = self.solver.solve(v.model)
         effort = float(self.solver.response_proto.deterministic_time)
+        if self.fewest and status in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.UNKNOWN):
+            self.least_splits = max(0, ceil(self.solver.best_objective_bound - 1e-6))
         if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return Answer("found", None, effort, self._schedule(v))
         return Answer("impossible" if status == cp_model.INFEASIBLE else "unknown", None, effort)
