@@ -281,12 +281,28 @@ class Search:
 
             improve(self)
         elif best is not None:
-            for seed in count(self.seed + 1):
-                if self.done:
-                    break
-                best = self.climb(best, seed)
+            self.alternate(best)
         if not self.families and self.flat.ops <= _WHOLE_MODEL:
             self.try_families()
+
+    def alternate(self, best: tuple[int, Knobs]) -> None:
+        """For instances too large for whole questions: windows of the best schedule and hill climbing by turns.
+
+        Raises
+        ------
+        OutOfBudget
+            The time or effort ended first.
+        """
+        from bubbleproof.solver.cpsat.improve import Interval
+
+        interval = Interval(self, whole=False)
+        found: tuple[int, Knobs] | None = best
+        for seed in count(self.seed + 1):
+            interval.windows.idle = 0.0
+            interval.narrow()
+            if self.done:
+                return
+            found = self.climb(found, seed)
 
     def choosing(self) -> None:
         """Where a schedule has choices beside its order: some plain schedules, then everything over choices.

@@ -124,3 +124,13 @@ def test_vees_of_four_ranks_are_solved_and_certified(times: tuple[int, int, int]
     posed = Instance(vee(4), 8, Costs.make(8, F=f, B=b, W=w), Memory.make(8, 4, cap=cap))
     record = solve(posed, time_limit=60, workers=1).record
     assert (record.value, record.level, record.certificate.rule) == (optimum, "certified", "ends")
+
+
+def test_an_instance_too_large_for_whole_questions_is_improved_by_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if 192 ops were many."""
+    from bubbleproof.solver import search
+
+    monkeypatch.setattr(search, "_WHOLE_MODEL", 100)
+    posed = Instance(vee(4), 8, Costs.make(8, F=5, B=8, W=3), Memory.make(8, 4, cap=6))
+    record = solve(posed, time_limit=60, workers=1).record
+    assert (record.value, record.level, record.source) == (306, "certified", "cp-sat on a window")

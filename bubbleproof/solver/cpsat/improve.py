@@ -56,10 +56,16 @@ def improve(search: Search) -> None:
 
 
 class Interval:
-    """The lengths that are neither refuted nor reached, and the questions under way."""
+    """The lengths that are neither refuted nor reached, and the questions under way.
 
-    def __init__(self, search: Search) -> None:
-        self.search = search
+    Parameters
+    ----------
+    whole
+        Whether to ask about the whole instance; if not, windows only, until they have brought nothing for a while.
+    """
+
+    def __init__(self, search: Search, *, whole: bool = True) -> None:
+        self.search, self.whole = search, whole
         self.low = search.bound
         self.piece = _FIRST_PIECE
         self.round = 0
@@ -78,12 +84,14 @@ class Interval:
         return self.low if self.search.value is None else self.search.value
 
     def narrow(self) -> None:
-        """Ask until the interval is empty."""
+        """Ask until the interval is empty, or nothing is worth asking."""
         try:
             while self.low < self.high:
                 self.search.budget.spend()
                 while len(self.running) < self.search.workers and self.launch():
                     pass
+                if not self.running:
+                    return
                 try:
                     key, answer = self.answers.get(timeout=0.1)
                 except queue.Empty:
@@ -99,11 +107,14 @@ class Interval:
         """Start one more window or question; False if all that is worth asking is being asked."""
         search = self.search
         windows = sum(key < 0 for key in self.running)
-        if windows < max(1, search.workers - 1) and self.windows.worthwhile(self.questions):
+        most = max(1, search.workers - 1) if self.whole else search.workers
+        if windows < most and self.windows.worthwhile(self.questions):
             window = self.windows.next()
             if window is not None:
                 self.start(-1 - self.windows.asked, window)
                 return True
+        if not self.whole:
+            return False
         width = self.high - 1 - self.low
         lengths = [self.low + width * quarter // 4 for quarter in _PLACES]
         free = [length for length in lengths if length not in self.running]

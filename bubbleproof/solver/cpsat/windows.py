@@ -23,8 +23,11 @@ _EFFORT = 0.3
 _OPS_PER_EFFORT = 3000
 """Free ops whose model takes as long to build as a unit of effort."""
 
+_WIDTH, _FREE = 200, 600
+"""Width of the first window in thousandths of the length of the schedule, or less, so that no more ops are free."""
+
 _WIDTHS = (40, 600)
-"""Least and greatest width of a window, in thousandths of the length of the schedule."""
+"""Least and greatest width of a window, in thousandths; the least is smaller where a window holds many ops."""
 
 _PATIENCE = 2.0
 """Most effort without a better schedule after which windows get no more than half as much as questions."""
@@ -74,7 +77,7 @@ class Windows:
 
     def __init__(self, search: Search) -> None:
         self.search, self.rng = search, random.Random(search.seed)
-        self.width, self.gain, self.asked = 200, 1, 0
+        self.width, self.gain, self.asked = min(_WIDTH, 1000 * _FREE // search.flat.ops), 1, 0
         self.idle = 0.0
         """Effort since the last success."""
         self.patience = 0.0
@@ -112,7 +115,8 @@ class Windows:
         self.idle += answer.effort
         self.gain = 1
         change = 95 if answer.verdict == "unknown" else 102
-        self.width = min(_WIDTHS[1], max(_WIDTHS[0], -(-self.width * change // 100)))
+        least = min(_WIDTHS[0], 1000 * _FREE // (4 * self.search.flat.ops))
+        self.width = min(_WIDTHS[1], max(least, 1, -(-self.width * change // 100)))
 
 
 def _released(flat: Flat, orders: Orders, times: Times, length: int, late: bool) -> tuple[Times, list[int]]:
