@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from bubbleproof.schedules.costs import Costs
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.solver.bounds_ends import Passage, find_ends
+from bubbleproof.solver.bounds_pairs import most_saved, opening
 from bubbleproof.verify.certificate import Certificate
 
 __all__ = ["lower_bounds"]
@@ -125,11 +126,7 @@ class _Bounds:
     def _rank(self, rank: int) -> _Rank:
         costs, memory = self.costs, self.instance.memory
         held = self.held[rank]
-        plain = {}
-        for s in held:
-            b = min(costs.B[s], costs.BW[s]) if costs.split else costs.BW[s]
-            w = min(costs.W[s], costs.BW[s] - b) if costs.split else 0
-            plain[s] = (costs.F[s], b, w)
+        plain = self._plain(held)
         cut = self._cut(plain)
         chunks = []
         for n, route in zip(self.counts, self.routes, strict=True):
@@ -143,6 +140,15 @@ class _Bounds:
         alone = min(plain[s][0] - cut[s][0] for s in held) + min(plain[s][1] - cut[s][1] for s in held)
         work = sum(c.n * (c.f + c.b + c.w) for c in chunks)
         return _Rank(tuple(chunks), room, work, alone, _left(chunks, room))
+
+    def _plain(self, held: list[int]) -> dict[int, tuple[int, int, int]]:
+        """Shares of stages that no pair shortens."""
+        costs, plain = self.costs, {}
+        for s in held:
+            b = min(costs.B[s], costs.BW[s]) if costs.split else costs.BW[s]
+            w = min(costs.W[s], costs.BW[s] - b) if costs.split else 0
+            plain[s] = (costs.F[s], b, w)
+        return plain
 
     def _cut(self, plain: dict[int, tuple[int, int, int]]) -> dict[int, tuple[int, int, int]]:
         """Shorten the ops of a rank so that no pair is shorter than its members together."""
@@ -246,6 +252,38 @@ class _Bounds:
             for via, head, tail in self.vias(rank):
                 value = head + x.work + found.rest(tail, x.left, via in (-1, rank))
                 yield self._certificate("ends", value, rank, via)
+
+    def pairings(self) -> Iterator[Certificate]:
+        """Where pairs are shorter than their members: forwards that come before any backward are in none."""
+        for rank, held in enumerate(self.held):
+            if not held:
+                continue
+            plain = self._plain(held)
+            times = [None if t is None else [t[s] for s in held] for t in (self.with_b, self.with_bw)]
+            none: list[int | None] = [None] * len(held)
+            saved = most_saved(plain.values(), *(none if t is None else t for t in times))
+            if saved <= 0:
+                continue
+            chunks = [
+                c._replace(f=plain[c.stage][0], b=plain[c.stage][1], w=plain[c.stage][2])
+                for c in self.ranks[rank].chunks
+            ]
+            room, total = self.ranks[rank].room, sum(c.n for c in chunks)
+            least, longest = min(c.a for c in chunks), max(c.f for c in chunks)
+            most = total if room is None or not least else min(total, room // least)
+            work = sum(c.n * (c.f + c.b + c.w) for c in chunks) - saved * total
+            for via, head, tail in self.vias(rank):
+                begin = self._first_backward(rank, via)
+                value = work + opening(saved, longest, head, begin, most) + _after(tail, _left(chunks, room), rank, via)
+                yield self._certificate("pairs", value, rank, via)
+
+    def _first_backward(self, rank: int, via: int) -> int:
+        """From the first start on `via` (−1: of the step) to the start of a backward on `rank`."""
+        times = []
+        for route in self.routes:
+            origin = 0 if via < 0 else route.first.get(via, 0)
+            times += [route.start[s] - route.up[origin] for s in route.stages.get(rank, ())]
+        return min(times)
 
     def _passages(self, rank: int) -> list[Passage]:
         """The routes through a rank, as the rule `ends` wants them."""
@@ -375,7 +413,15 @@ def lower_bounds(instance: Instance) -> list[Certificate]:
     """
     bounds = _Bounds(instance)
     found = []
-    for rule in (bounds.chains, bounds.loads, bounds.arrivals, bounds.windows, bounds.ends, bounds.residences):
+    for rule in (
+        bounds.chains,
+        bounds.loads,
+        bounds.arrivals,
+        bounds.windows,
+        bounds.ends,
+        bounds.pairings,
+        bounds.residences,
+    ):
         best = max(rule(), key=lambda c: c.value, default=None)
         if best is not None:
             found.append(best)

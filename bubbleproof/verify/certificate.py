@@ -15,11 +15,12 @@ import msgspec
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.verify.ends import ends
 from bubbleproof.verify.normal_form import Refused, Step
+from bubbleproof.verify.pairing import pairs
 
 __all__ = ["RULES", "Certificate", "CertificateVerdict", "Rule", "check"]
 
-Rule = Literal["chain", "load", "window", "arrival", "ends", "residence"]
-RULES: tuple[Rule, ...] = ("chain", "load", "window", "arrival", "ends", "residence")
+Rule = Literal["chain", "load", "window", "arrival", "ends", "pairs", "residence"]
+RULES: tuple[Rule, ...] = ("chain", "load", "window", "arrival", "ends", "pairs", "residence")
 
 
 class Certificate(
@@ -184,6 +185,10 @@ def _window(step: Step, certificate: Certificate) -> dict[str, int]:
     }
 
 
+def _pairs(step: Step, certificate: Certificate) -> dict[str, int]:
+    return pairs(step, certificate.rank, certificate.via)
+
+
 def _ends(step: Step, certificate: Certificate) -> dict[str, int]:
     return ends(step, certificate.rank, certificate.via)
 
@@ -194,6 +199,7 @@ _ARGUMENTS = {
     "window": _window,
     "arrival": _arrival,
     "ends": _ends,
+    "pairs": _pairs,
     "residence": _residence,
 }
 
