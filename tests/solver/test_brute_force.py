@@ -10,7 +10,7 @@ import pytest
 from bubbleproof.schedules.align import align
 from bubbleproof.schedules.costs import Costs, Memory
 from bubbleproof.schedules.instance import Instance
-from bubbleproof.schedules.placement import linear
+from bubbleproof.schedules.placement import linear, vee
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.solver import solve
 from bubbleproof.solver.refute.ask import refute
@@ -169,3 +169,13 @@ def test_unequal_pipelines_are_solved_and_the_rest_refuted_with_a_proof(seed):
     for _ in range(60):
         p, m = rng.choice([(1, 2), (1, 3), (2, 1), (2, 2), (2, 3), (3, 1), (3, 2)])
         assert check(unequal(rng, p, m, rng.choice(["makespan", "span"])), proof=True) != "open"
+
+
+def test_a_microbatch_that_holds_less_than_nothing_makes_room_for_others_on_its_rank():
+    """Where a W takes memory, more microbatches of another stage fit than the room over what one takes."""
+    costs = Costs.make(4, F=[3, 3, 3, 3], B=[1, 2, 1, 3], W=[1, 1, 1, 2])
+    memory = Memory.make(4, 2, F=[2, 1, 2, 1], B=[-4, 0, 0, -3], W=[2, -1, -2, 2], cap=[3, 4])
+    instance = Instance(vee(2), 3, costs, memory)
+    record = solve(instance, time_limit=20, workers=1).record
+    assert (record.value, record.bound) == (49, 49)
+    assert check_proof(instance, 48, refute(instance, 48, seconds=20).lines).accepted
