@@ -48,7 +48,7 @@ def rearranged(flat: Flat, orders: list[list[int]], low: int, high: int, length:
     assert times is not None
     makespan = flat.instance.objective == "makespan"
     release = [min(times.first)] * flat.ranks if makespan else times.first
-    window = Window(flat, orders, times, release, low, high, length)
+    window = Window(flat, orders, times, release, low, high, length, makespan)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.max_deterministic_time = 1

@@ -34,17 +34,30 @@ class Window:
     orders, times
         The schedule, and its times with the given releases.
     release
-        For each rank the earliest first start. The last end of a rank may be `length` after it; for the makespan,
-        after the earliest of all.
+        For each rank the earliest first start. The last end of a rank may be `length` after it, or, if the makespan
+        is meant, after the earliest of all.
     low, high
         An op is free if it runs in between.
+    hint
+        Whether to begin with the times given.
     """
 
     def __init__(
-        self, flat: Flat, orders: Orders, times: Times, release: Sequence[int], low: int, high: int, length: int
+        self,
+        flat: Flat,
+        orders: Orders,
+        times: Times,
+        release: Sequence[int],
+        low: int,
+        high: int,
+        length: int,
+        makespan: bool,
+        *,
+        hint: bool = True,
     ) -> None:
         self.flat, self.orders = flat, orders
-        if flat.instance.objective == "makespan":
+        self.hint = hint
+        if makespan:
             self.deadline = [min(release) + length] * flat.ranks
         else:
             self.deadline = [r + length for r in release]
@@ -137,7 +150,8 @@ class Window:
             intervals = []
             for queue, k, old, _ in ops:
                 variable = model.new_int_var(self.earliest[queue, k], self.latest[queue, k], "")
-                model.add_hint(variable, min(max(old, self.earliest[queue, k]), self.latest[queue, k]))
+                if self.hint:
+                    model.add_hint(variable, min(max(old, self.earliest[queue, k]), self.latest[queue, k]))
                 self.starts[queue, k] = variable
                 intervals.append(model.new_fixed_size_interval_var(variable, flat.duration[queue], ""))
             model.add_no_overlap(intervals)
