@@ -29,6 +29,12 @@ _WHOLE_MODEL = 8000
 _OPS_PER_EFFORT = 300_000
 """Ops that the greedy places and times per unit of effort; about a second on a common machine."""
 
+_COMPARISONS_PER_EFFORT = 1_000_000
+"""Comparisons of the rule `crossing` per unit of effort; about a second on a common machine."""
+
+_CROSSINGS_SHARE = 0.25
+"""Part of the time limit that the rule `crossing` may take."""
+
 
 class OutOfBudget(Exception):  # a signal inside the search, not an error
     """The time or the effort is used up."""
@@ -276,6 +282,7 @@ class Search:
             self.choosing()
         enlarge(self)
         best = None if self.done else self.quickly()
+        self.crossings()
         if not self.done and self.flat.ops <= _WHOLE_MODEL:
             from bubbleproof.solver.cpsat.improve import improve
 
@@ -284,6 +291,28 @@ class Search:
             self.alternate(best)
         if not self.families and self.flat.ops <= _WHOLE_MODEL:
             self.try_families()
+
+    def crossings(self) -> None:
+        """Raise the bound by the patterns in which microbatches in flight can meet, where a cap makes them wait.
+
+        Raises
+        ------
+        OutOfBudget
+            The time or effort ended first.
+        """
+        from bubbleproof.solver.crossing import places
+
+        if self.done or self.value is None:
+            return
+        most = min(_CROSSINGS_SHARE * self.budget.seconds, self.budget.left) * _COMPARISONS_PER_EFFORT
+        for place in places(self.instance)[:1]:
+            before = 0
+            for certificate in place.rise(self.bound, self.value, int(most)):
+                if certificate.value > self.bound:
+                    self.certificate = certificate
+                    self.raise_bound(certificate.value, certificate.rule)
+                self.budget.spend((place.compared - before) / _COMPARISONS_PER_EFFORT)
+                before = place.compared
 
     def alternate(self, best: tuple[int, Knobs]) -> None:
         """For instances too large for whole questions: windows of the best schedule and hill climbing by turns.

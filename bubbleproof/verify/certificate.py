@@ -13,14 +13,15 @@ from typing import Literal
 import msgspec
 
 from bubbleproof.schedules.instance import Instance
+from bubbleproof.verify.crossing import crossing
 from bubbleproof.verify.ends import ends
 from bubbleproof.verify.normal_form import Refused, Step
 from bubbleproof.verify.pairing import pairs
 
 __all__ = ["RULES", "Certificate", "CertificateVerdict", "Rule", "check"]
 
-Rule = Literal["chain", "load", "window", "arrival", "ends", "pairs", "residence"]
-RULES: tuple[Rule, ...] = ("chain", "load", "window", "arrival", "ends", "pairs", "residence")
+Rule = Literal["chain", "load", "window", "arrival", "ends", "pairs", "residence", "crossing"]
+RULES: tuple[Rule, ...] = ("chain", "load", "window", "arrival", "ends", "pairs", "residence", "crossing")
 
 
 class Certificate(
@@ -193,6 +194,10 @@ def _ends(step: Step, certificate: Certificate) -> dict[str, int]:
     return ends(step, certificate.rank, certificate.via)
 
 
+def _crossing(step: Step, certificate: Certificate) -> dict[str, int]:
+    return crossing(step, certificate.rank, certificate.via, certificate.value)
+
+
 _ARGUMENTS = {
     "chain": _chain,
     "load": _load,
@@ -201,6 +206,7 @@ _ARGUMENTS = {
     "ends": _ends,
     "pairs": _pairs,
     "residence": _residence,
+    "crossing": _crossing,
 }
 
 

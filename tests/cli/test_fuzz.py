@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bubbleproof.cli import main
+from bubbleproof.verify.certificate import RULES
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=6),
@@ -84,7 +85,9 @@ def test_a_schedule_file_with_any_value_anywhere_is_judged_or_refused(solved, da
         st.sampled_from(["rule", "objective", "value", "rank", "via", "windows"]).flatmap(
             lambda key: st.tuples(
                 st.just(key),
-                st.sampled_from(["chain", "load", "window", "arrival", "ends", "residence", "span", "makespan"])
+                st.sampled_from(
+                    ["chain", "load", "window", "arrival", "ends", "residence", "crossing", "span", "makespan"]
+                )
                 if key in ("rule", "objective")
                 else st.lists(st.integers(-3, 10**20), max_size=3)
                 if key == "windows"
