@@ -85,9 +85,7 @@ def test_a_schedule_file_with_any_value_anywhere_is_judged_or_refused(solved, da
         st.sampled_from(["rule", "objective", "value", "rank", "via", "windows"]).flatmap(
             lambda key: st.tuples(
                 st.just(key),
-                st.sampled_from(
-                    ["chain", "load", "window", "arrival", "ends", "residence", "crossing", "span", "makespan"]
-                )
+                st.sampled_from([*RULES, "span", "makespan"])
                 if key in ("rule", "objective")
                 else st.lists(st.integers(-3, 10**20), max_size=3)
                 if key == "windows"
