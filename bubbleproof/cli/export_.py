@@ -25,8 +25,9 @@ examples:
 The schedule is verified first; one that violates a rule is not exported, and the exit code is 1.
 """
 
+_READABLE = ("json", "torch-csv", "spectrax", "jaxpp")
 _CHANNELS = ("eager", "rendezvous-pair", "rendezvous-rank", "per-direction", "per-edge", "batched", "even-odd")
-_TARGETS = ("torch-csv", "torch-comms", "program", "perfetto", "svg", "json", "dot", "graphml")
+_TARGETS = ("torch-csv", "torch-comms", "spectrax", "jaxpp", "program", "perfetto", "svg", "json", "dot", "graphml")
 
 
 _MANY = 50_000
@@ -37,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of this verb."""
     parser.add_argument("file", metavar="FILE", help="a schedule: bubbleproof's .json, or PyTorch's compute-only .csv")
     parser.add_argument("--to", required=True, choices=_TARGETS, help="the format to write")
-    parser.add_argument("--format", choices=("json", "torch-csv"), help="of the file, where its name does not tell")
+    parser.add_argument("--format", choices=_READABLE, help="of the file, where its name does not tell")
     parser.add_argument("--instance", metavar="INSTANCE", help="time the schedule under this instance")
     options.add_sizes(parser)
     options.add_cap(parser)

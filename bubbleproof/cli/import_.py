@@ -22,7 +22,9 @@ The schedule is verified first; one that violates a rule is not written, and the
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of this verb."""
     parser.add_argument("file", metavar="FILE", help="the file to read")
-    parser.add_argument("--from", dest="format", required=True, choices=("torch-csv", "json"), help="its format")
+    parser.add_argument(
+        "--from", dest="format", required=True, choices=("torch-csv", "spectrax", "jaxpp", "json"), help="its format"
+    )
     parser.add_argument("--instance", metavar="INSTANCE", help="the instance that the schedule belongs to")
     options.add_sizes(parser)
     options.add_cap(parser)

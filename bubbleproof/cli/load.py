@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Loaded", "capped", "format_of", "from_document", "load_instance", "load_schedule", "with_instance"]
 
-_READABLE = ("json", "torch-csv")
+_READABLE = ("json", "torch-csv", "spectrax", "jaxpp")
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def load_schedule(path: str, arguments: argparse.Namespace) -> Loaded:
     are used where the verb has them.
     """
     name = format_of(path, getattr(arguments, "format", None))
-    loaded = _from_json(path, arguments) if name == "json" else _from_csv(path, name, arguments)
+    loaded = _from_json(path, arguments) if name == "json" else _from_text(path, name, arguments)
     return capped(loaded, arguments)
 
 
@@ -117,7 +117,7 @@ def _shown(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _from_csv(path: str, name: str, arguments: argparse.Namespace) -> Loaded:
+def _from_text(path: str, name: str, arguments: argparse.Namespace) -> Loaded:
     from bubbleproof.schedules.formats import format_named
     from bubbleproof.schedules.formats.files import read_text
     from bubbleproof.schedules.formats.torch_csv import MAX_BYTES

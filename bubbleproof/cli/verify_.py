@@ -32,7 +32,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of this verb."""
     parser.add_argument("file", metavar="FILE", help="a schedule: bubbleproof's .json, or PyTorch's .csv")
     parser.add_argument(
-        "--format", choices=("json", "torch-csv", "torch-comms", "program"), help="where the file does not tell"
+        "--format",
+        choices=("json", "torch-csv", "torch-comms", "spectrax", "jaxpp", "program"),
+        help="where the file does not tell",
     )
     parser.add_argument("--instance", metavar="INSTANCE", help="judge the schedule under this instance")
     options.add_sizes(parser)

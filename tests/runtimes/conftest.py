@@ -83,6 +83,15 @@ def torch_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
+def spectrax_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """spectrax on virtual CPU devices, in its own environment."""
+    log = tmp_path_factory.mktemp("spectrax") / "server.log"
+    server = Server(python_of("spectrax"), Path(__file__).parent / "spectrax" / "executor.py", log)
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
 def evidence(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
     """What was shown on each runtime: target → list of entries; written with ``--record-evidence``."""
     found: dict[str, Any] = {}
