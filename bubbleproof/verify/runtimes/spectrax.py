@@ -1,9 +1,9 @@
 """Consumer model of spectrax 0.1.3 (JAX, MPMD): one process that dispatches every rank's actions.
 
-Written from docs/semantics.md, section "spectrax", and from runs. The order of a rank and the inputs of each action make
-one graph; with a cycle the walk over it ends in an error, else the actions run in an order of it. There are no messages.
-The last stage runs its backward inside its forward, so its own backward actions do nothing. Nothing checks that an
-action is missing or doubled.
+Written from docs/semantics.md, section "spectrax", and from runs. The order of a rank and the inputs of each action
+make one graph; with a cycle the walk over it ends in an error, else the actions run in an order of it. There are no
+messages. The last stage runs its backward inside its forward, so its own backward actions do nothing. Nothing checks
+that an action is missing or doubled.
 """
 
 from __future__ import annotations
