@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from math import ceil
 from time import monotonic
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ortools.sat.python import cp_model
 
@@ -20,7 +20,10 @@ from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.solver.cpsat.objective import Answer
 from bubbleproof.solver.cpsat.variables import Expired
 
-__all__ = ["ChoiceQuestion"]
+if TYPE_CHECKING:
+    from bubbleproof.solver.choices.windows import Frozen
+
+__all__ = ["ChoiceQuestion", "Choices"]
 
 Cell: TypeAlias = tuple[int, int]
 
@@ -29,7 +32,7 @@ _LONGEST = 1 << 50
 
 
 @dataclass
-class _Model:
+class Choices:
     """Variables: starts of F, of the backward, of W and of R of each cell, and the literals of its choices.
 
     Parameters
@@ -64,6 +67,8 @@ class ChoiceQuestion:
         Only schedules whose forwards and backwards run in microbatch order, inside each class of equal microbatches. No
         loss without recompute (docs/semantics.md, order symmetry); with it a restriction, and "impossible" then means
         nothing.
+    frozen
+        What stays of the schedule `hint`; "impossible" then means nothing.
     fewest
         Ask for the fewest split backwards; `least_splits` is then what no schedule of that length can beat.
     """
@@ -80,9 +85,11 @@ class ChoiceQuestion:
         hint: Schedule | None,
         ordered: bool,
         fewest: bool = False,
+        frozen: Frozen | None = None,
     ) -> None:
         self.instance, self.hint, self.ordered, self.fewest = instance, hint, ordered, fewest
         self.least_splits = 0
+        self.frozen = frozen
         self.cells = [(s, j) for j in range(instance.microbatches) for s in range(instance.stages)]
         self.rank = {cell: instance.rank_of(*cell) for cell in self.cells}
         self.alike = {j: number for number, alike in enumerate(instance.classes) for j in alike}
@@ -120,6 +127,8 @@ class ChoiceQuestion:
             self._length(v)
             if self.hint is not None:
                 self._hints(v, self.hint)
+            if self.frozen is not None:
+                self.frozen.add_to(self, v)
             if self.fewest:
                 v.model.minimize(cp_model.LinearExpr.sum(list(v.split.values())))
             self._check()
@@ -143,7 +152,8 @@ class ChoiceQuestion:
         if self.stopped or monotonic() > self.deadline:
             raise Expired
 
-    def _lasts(self, kind: Kind, cell: Cell) -> int:
+    def lasts(self, kind: Kind, cell: Cell) -> int:
+        """Duration of an op alone, stretched."""
         return self._stretched(self.instance.costs.of(kind, *cell))
 
     def _stretched(self, duration: int) -> int:
@@ -161,8 +171,8 @@ class ChoiceQuestion:
         everywhere = all(set(route) == set(range(instance.ranks)) for route in instance.placement.routes)
         return (2 if everywhere else instance.ranks + 1) * self.length
 
-    def _variables(self) -> _Model:
-        v, costs, top = _Model(), self.instance.costs, self.horizon
+    def _variables(self) -> Choices:
+        v, costs, top = Choices(), self.instance.costs, self.horizon
         new = v.model.new_int_var
         for cell in self.cells:
             v.f[cell], v.g[cell] = new(0, top, f"F{cell}"), new(0, top, f"G{cell}")
@@ -179,7 +189,7 @@ class ChoiceQuestion:
             self._forms(v, cell)
         return v
 
-    def _pairs(self, v: _Model, mine: list[Cell]) -> None:
+    def _pairs(self, v: Choices, mine: list[Cell]) -> None:
         costs = self.instance.costs
         for whole, given in ((False, costs.overlap_B if costs.split else None), (True, costs.overlap_BW)):
             if given is None:
@@ -193,9 +203,9 @@ class ChoiceQuestion:
                     if a[1] != b[1] and useful and not first:  # in microbatch order the forward is of a later one
                         v.pairs[a, b, whole] = v.model.new_bool_var(f"pair{a}{b}{whole}")
 
-    def _forms(self, v: _Model, cell: Cell) -> None:
+    def _forms(self, v: Choices, cell: Cell) -> None:
         """Each op has one form: alone or in a pair, split or fused; and its duration follows from it."""
-        lasts = self._lasts
+        lasts = self.lasts
         ahead = [(lit, self._pair_time(a, whole)) for (a, _, whole), lit in v.pairs.items() if a == cell]
         back = [(lit, self._pair_time(a, whole), whole) for (a, b, whole), lit in v.pairs.items() if b == cell]
         forwards = [(v.alone["F", cell], lasts("F", cell)), *ahead]
@@ -212,13 +222,13 @@ class ChoiceQuestion:
         costs = self.instance.costs
         return self._stretched(costs.figure("overlap_BW" if whole else "overlap_B", *forward) + costs.overhead)
 
-    def _end_f(self, v: _Model, cell: Cell) -> cp_model.LinearExpr:
+    def _end_f(self, v: Choices, cell: Cell) -> cp_model.LinearExpr:
         return v.f[cell] + v.long_f[cell]
 
-    def _end_g(self, v: _Model, cell: Cell) -> cp_model.LinearExpr:
+    def _end_g(self, v: Choices, cell: Cell) -> cp_model.LinearExpr:
         return v.g[cell] + v.long_g[cell]
 
-    def _dependencies(self, v: _Model) -> None:
+    def _dependencies(self, v: Choices) -> None:
         m = v.model
         for s, j in self.cells:
             self._check()
@@ -232,27 +242,27 @@ class ChoiceQuestion:
                 m.add(v.w[cell] >= self._end_g(v, cell)).only_enforce_if(v.split[cell])
             if cell in v.r:
                 m.add(v.r[cell] >= self._end_f(v, cell)).only_enforce_if(v.again[cell])
-                m.add(v.g[cell] >= v.r[cell] + self._lasts("R", cell)).only_enforce_if(v.again[cell])
+                m.add(v.g[cell] >= v.r[cell] + self.lasts("R", cell)).only_enforce_if(v.again[cell])
 
-    def _one_slot_at_a_time(self, v: _Model) -> None:
+    def _one_slot_at_a_time(self, v: Choices) -> None:
         new = v.model.new_optional_fixed_size_interval_var
         for rank in range(self.instance.ranks):
             found = []
             for cell in self._mine(rank):
-                found.append(new(v.f[cell], self._lasts("F", cell), v.alone["F", cell], ""))
-                found.append(new(v.g[cell], self._lasts("BW", cell), v.alone["BW", cell], ""))
+                found.append(new(v.f[cell], self.lasts("F", cell), v.alone["F", cell], ""))
+                found.append(new(v.g[cell], self.lasts("BW", cell), v.alone["BW", cell], ""))
                 if cell in v.w:
-                    found.append(new(v.g[cell], self._lasts("B", cell), v.alone["B", cell], ""))
-                    found.append(new(v.w[cell], self._lasts("W", cell), v.split[cell], ""))
+                    found.append(new(v.g[cell], self.lasts("B", cell), v.alone["B", cell], ""))
+                    found.append(new(v.w[cell], self.lasts("W", cell), v.split[cell], ""))
                 if cell in v.r:
-                    found.append(new(v.r[cell], self._lasts("R", cell), v.again[cell], ""))
+                    found.append(new(v.r[cell], self.lasts("R", cell), v.again[cell], ""))
             for (a, b, whole), lit in v.pairs.items():
                 if self.rank[a] == rank:
                     v.model.add(v.f[a] == v.g[b]).only_enforce_if(lit)
                     found.append(new(v.f[a], self._pair_time(a, whole), lit, ""))
             v.model.add_no_overlap(found)
 
-    def _order(self, v: _Model) -> None:
+    def _order(self, v: Choices) -> None:
         """Microbatch order; without it only the names of the microbatches are fixed, by the first stage's forwards."""
         for stage in range(self.instance.stages) if self.ordered else (0,):
             for alike in self.instance.classes:
@@ -262,7 +272,7 @@ class ChoiceQuestion:
                     if self.ordered:
                         v.model.add(v.g[after] >= self._end_g(v, before))
 
-    def _length(self, v: _Model) -> None:
+    def _length(self, v: Choices) -> None:
         span = self.instance.objective == "span"
         for rank in range(self.instance.ranks):
             mine = self._mine(rank)
@@ -275,9 +285,9 @@ class ChoiceQuestion:
             for cell in mine:
                 v.model.add(self._end_g(v, cell) <= end)
                 if cell in v.w:
-                    v.model.add(v.w[cell] + self._lasts("W", cell) <= end).only_enforce_if(v.split[cell])
+                    v.model.add(v.w[cell] + self.lasts("W", cell) <= end).only_enforce_if(v.split[cell])
 
-    def _memory(self, v: _Model) -> None:
+    def _memory(self, v: Choices) -> None:
         memory = self.instance.memory
         if memory.cap is None:
             return
@@ -289,12 +299,12 @@ class ChoiceQuestion:
                 self._check()
                 self._fits(v, mine, cell, ("F", v.f[cell], self._end_f(v, cell)), room)
                 if cell in v.r:
-                    end = v.r[cell] + self._lasts("R", cell)
+                    end = v.r[cell] + self.lasts("R", cell)
                     self._fits(v, mine, cell, ("R", v.r[cell], end), room)
 
     def _fits(
         self,
-        v: _Model,
+        v: Choices,
         mine: list[Cell],
         cell: Cell,
         event: tuple[str, cp_model.IntVar, cp_model.LinearExpr],
@@ -319,7 +329,7 @@ class ChoiceQuestion:
 
     def _held(
         self,
-        v: _Model,
+        v: Choices,
         other: Cell,
         cell: Cell,
         kind: str,
@@ -353,11 +363,11 @@ class ChoiceQuestion:
             m.add_bool_or([kept, ~done, ~v.split[other]])
             m.add_implication(freed, kept)
             m.add_implication(freed, v.split[other])
-            m.add(start >= v.w[other] + self._lasts("W", other)).only_enforce_if(freed)
+            m.add(start >= v.w[other] + self.lasts("W", other)).only_enforce_if(freed)
             found += [-kept_back * kept, kept_back * freed]
         return found
 
-    def _hints(self, v: _Model, schedule: Schedule) -> None:
+    def _hints(self, v: Choices, schedule: Schedule) -> None:
         from bubbleproof.solver.search import timeline_of
 
         hinted: dict[int, tuple[cp_model.IntVar, int]] = {}
@@ -384,7 +394,7 @@ class ChoiceQuestion:
         for variable, value in hinted.values():
             v.model.add_hint(variable, value)
 
-    def _schedule(self, v: _Model) -> Schedule:
+    def _schedule(self, v: Choices) -> Schedule:
         value, true = self.solver.value, self.solver.boolean_value
         slots: list[list[tuple[int, Slot]]] = [[] for _ in range(self.instance.ranks)]
         for s, j in self.cells:

@@ -21,6 +21,12 @@ _MANY = 1 << 40
 _OPS_PER_EFFORT = 100_000
 """Ops that the greedy places and times per unit of effort."""
 
+_STARTS = 12
+"""Settings of the list from which climbing begins again."""
+
+_SMALL_MODEL = 120
+"""Forwards up to which CP-SAT is asked about the whole instance as long as there is time; above, climbing goes on."""
+
 _WHOLE_MODEL = 700
 """Forwards up to which CP-SAT is asked about the whole instance."""
 
@@ -88,6 +94,8 @@ class _Climb:
     def __init__(self, search: Search) -> None:
         self.search, self.chooser = search, Chooser(search.instance)
         self.best: tuple[int, Wishes] | None = None
+        self.starts: list[tuple[int, Wishes]] = []
+        """The best settings of the list, to begin again from."""
 
     def attempt(self, wanted: Wishes) -> int | None:
         """Build a schedule, and offer it if it is not worse than the best that was built."""
@@ -108,22 +116,31 @@ class _Climb:
             if self.search.done:
                 return
             value = self.attempt(wanted)
-            if value is not None and (self.best is None or value < self.best[0]):
-                self.best = value, wanted
+            if value is not None:
+                self.starts.append((value, wanted))
+                if self.best is None or value < self.best[0]:
+                    self.best = value, wanted
+        self.starts = sorted(self.starts, key=lambda start: start[0])[:_STARTS]
 
-    def climb(self, seed: int) -> None:
-        """Change settings at random and keep what is not worse, until that has brought nothing for a while."""
+    def climb(self, seed: int, *, afresh: bool = False) -> None:
+        """Change settings at random and keep what is not worse, until that has brought nothing for a while.
+
+        From the best settings so far or, `afresh`, from some that were good in the list.
+        """
         if self.best is None:
             return
         rng = random.Random(seed)
-        patience, idle = max(100, min(3000, 1_000_000 // self.search.flat.ops)), 0
+        value, wanted = rng.choice(self.starts) if afresh and self.starts else self.best
+        patience, idle = max(100, min(3000, 300_000 // self.search.flat.ops)), 0
         while idle < patience and not self.search.done:
-            changed = neighbour(self.chooser, self.best[1], rng)
-            value = self.attempt(changed)
+            changed = neighbour(self.chooser, wanted, rng)
+            found = self.attempt(changed)
             idle += 1
-            if value is not None and value <= self.best[0]:
-                idle = idle if value == self.best[0] else 0
-                self.best = value, changed
+            if found is not None and found <= value:
+                idle = idle if found == value else 0
+                value, wanted = found, changed
+        if value <= self.best[0]:
+            self.best = value, wanted
 
 
 def choose(search: Search) -> None:
@@ -143,15 +160,24 @@ def choose(search: Search) -> None:
     instance = search.instance
     if instance.microbatches * instance.stages <= _WHOLE_MODEL and modelled(instance):
         from bubbleproof.solver.choices.narrow import narrow
+        from bubbleproof.solver.choices.windows import rearrange
 
         search.choices = "CP-SAT chose recompute, fused backwards and pairs"
         if not provable(instance):
             search.choices += "; with recompute, microbatch order is a restriction, so it refuted nothing"
+        if instance.microbatches * instance.stages > _SMALL_MODEL:
+            for seed in count(search.seed + 1):
+                if search.done:
+                    return
+                climbing.climb(seed, afresh=seed % 4 > 0)
+                rearrange(search, ordered=ordered(instance))
+        climbing.climb(search.seed + 1, afresh=True)
+        rearrange(search, ordered=ordered(instance))
         narrow(search, ordered=ordered(instance))
     for seed in count(search.seed + 1):
         if search.done or climbing.best is None:
             return
-        climbing.climb(seed)
+        climbing.climb(seed, afresh=seed % 4 > 0)
 
 
 def modelled(instance: Instance) -> bool:
