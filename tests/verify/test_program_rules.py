@@ -282,6 +282,14 @@ def test_v705_forwards_of_the_last_stage_out_of_order_are_wrong_for_torch_only()
     assert dict(judge(row, instance=alone, target="torch").counts) == {"V705": 1}
 
 
+def test_v707_recompute_of_single_ops_is_unknown_to_torch():
+    instance = pipeline(1, 1, memory={"R": 1}, F=1, B=1, R=1)
+    schedule = Program.parse(["0F0 0R0 0BW0"]).schedule
+    assert verify(schedule, instance).verdict is Verdict.PROVED
+    violation = only(verify(schedule, instance, target="torch"), "V707")
+    assert place(violation) == (0, 1, "0R0")
+
+
 def test_v706_a_split_backward_of_a_stage_that_cannot_split():
     split = pipeline(1, 1, F=1, B=1, W=1)
     report = judge(["0F0 0B0 0W0"], instance=split, fused_stages=[0])

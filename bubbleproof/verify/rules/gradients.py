@@ -142,6 +142,21 @@ def last_stage_forward_order(case: Case) -> Iterator[Violation]:
         last[rank] = max(op.microbatch, before if before is not None else op.microbatch)
 
 
+@rule("V707", "recompute-of-ops", idle=other_ranks, example="0F0 0R0 0BW0 (--target torch)")
+def recompute_of_ops(case: Case) -> Iterator[Violation]:
+    """For torch, no op is recomputed by the schedule.
+
+    Torch's schedules have no such action. A module that recomputes (activation checkpointing) does so inside each of
+    its backwards; the costs of B, W and BW and the memory of F then say it.
+
+    Source: semantics, Gradients.
+    """
+    for rank, position, op in case.schedule.ops():
+        if op.kind == "R":
+            message = f"{op} at position {position} of rank {rank}: torch's schedules have no recompute of single ops"
+            yield Violation("V707", rank, position, str(op), message)
+
+
 @rule(
     "V706",
     "split-where-fused",
@@ -204,5 +219,5 @@ RULES: tuple[Rule[ProgramCase], ...] = (
     collective_elsewhere,
     split_where_fused,
 )
-TARGET_RULES: tuple[Rule[Case], ...] = (last_stage_forward_order,)
+TARGET_RULES: tuple[Rule[Case], ...] = (last_stage_forward_order, recompute_of_ops)
 ADVICE: tuple[Rule[ProgramCase], ...] = (used_while_sharded,)
