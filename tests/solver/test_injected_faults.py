@@ -32,6 +32,14 @@ CLAIMED = Instance(linear(4), 12, Costs.make(4, F=1, B=1, W=1), Memory.make(4, 4
 """CP-SAT proves its optimum of 44 at once."""
 
 
+@pytest.fixture(scope="module", autouse=True)
+def without_crossings():
+    """The rule `crossing` would certify these instances before CP-SAT or a proof is asked for."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Search, "crossings", lambda self: None)
+        yield
+
+
 def solved(instance=OPEN, time_limit=1, **options):
     return solve(instance, time_limit=time_limit, workers=1, **options)
 
@@ -102,7 +110,6 @@ def test_a_claim_that_a_schedule_found_elsewhere_contradicts_is_an_internal_erro
             self.bound = self.value + 1
 
     monkeypatch.setattr(Search, "report", lie)
-    monkeypatch.setattr(Search, "crossings", lambda self: None)  # it would settle the matter before CP-SAT is asked
     with pytest.raises(InternalError, match="nothing is below"):
         solved(CLAIMED, time_limit=10)
 

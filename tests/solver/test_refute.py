@@ -14,9 +14,18 @@ from bubbleproof.solver import InternalError, solve
 from bubbleproof.solver.refute import ask
 from bubbleproof.solver.refute.ask import refute
 from bubbleproof.solver.refute.trim import Unusable, trim
+from bubbleproof.solver.search import Search
 from bubbleproof.verify.proof import check_proof
 
 pytest.importorskip("pumpkin_solver", reason="the solver for proofs is an optional dependency")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_crossings():
+    """The rule `crossing` would certify these instances before CP-SAT or a proof is asked for."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Search, "crossings", lambda self: None)
+        yield
 
 
 def pipeline(p, m, F, B, W, cap, comm=0, objective="makespan", place=linear, memory=(1, 0, -1)):
@@ -75,10 +84,11 @@ def test_a_proof_that_the_checker_refuses_counts_for_nothing_and_is_told(monkeyp
 
 
 def test_a_schedule_below_a_bound_that_cp_sat_claims_is_an_internal_error(monkeypatch):
-    from bubbleproof.solver.cpsat.objective import Answer, Question
+    def run(self):
+        self.one_at_a_time()
+        self.refuted(self.reached() - 1)
 
-    monkeypatch.setattr(Question, "ask", lambda self: Answer("impossible", None, 0.1))
-    monkeypatch.setattr("bubbleproof.solver.search.Search.climb", lambda self, best, seed: best)
+    monkeypatch.setattr(Search, "run", run)
     with pytest.raises(InternalError, match="nothing is below"):
         solve(pipeline(4, 16, 3, 4, 2, 3), time_limit=10, workers=1, proof=True)
 
