@@ -10,7 +10,7 @@ from bubbleproof.schedules.errors import BubbleproofError
 from bubbleproof.schedules.formats.schedule_json import Document, save
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.schedules.placement import linear, vee
-from bubbleproof.solver import InternalError, solve
+from bubbleproof.solver import solve
 from bubbleproof.solver.refute import ask
 from bubbleproof.solver.refute.ask import refute
 from bubbleproof.solver.refute.trim import Unusable, trim
@@ -69,6 +69,18 @@ def test_the_record_says_proof_checked_and_the_lines_are_the_proof():
     assert record.refutation.length == 43
     assert record.refutation.nogoods > 0
     assert check_proof(instance, 43, solution.proof).accepted
+
+
+def test_a_certified_value_is_proved_as_well_and_stays_certified():
+    solution = solve(pipeline(8, 16, 1, 1, 1, 8), time_limit=10, workers=1, proof=True)
+    record = solution.record
+    assert (record.value, record.level, record.refutation.length, record.refutation.variables) == (
+        55,
+        "certified",
+        54,
+        384,
+    )
+    assert check_proof(solution.timeline.instance, 54, solution.proof).accepted
 
 
 def test_a_proof_that_the_checker_refuses_counts_for_nothing_and_is_told(monkeypatch):

@@ -50,15 +50,14 @@ class _Prover:
     def __init__(self, search: Search, seconds: float) -> None:
         self.search = search
         self.deadline = monotonic() + seconds
-        self.low = search.certificate.value if search.certificate else 0
-        """No schedule is below this."""
+        self.low = 0 if search.proved is None else search.proved.length + 1
+        """Below this, nothing need be asked."""
         self.high = search.reached()
         """There is a schedule of this length, and up to here no answer was had below it."""
 
     def run(self) -> None:
         """Ask until it is decided or the time is out."""
-        if self.search.proved is not None:
-            self.low = max(self.low, self.search.proved.length + 1)
+        certificate = self.search.certificate
         length, seconds = self.high - 1, self.left * (_SHARE - 1) / _SHARE
         while self.low <= length < self.high and self.left > 0:
             try:
@@ -76,6 +75,7 @@ class _Prover:
                 continue
             else:
                 self.high = length
+                self.low = max(self.low, certificate.value if certificate else 0)
             length, seconds = (self.low + self.high - 1) // 2, self.left / _SHARE
         if self.search.proved is None or self.search.proved.length + 1 < self.search.reached():
             self.search.extra_notes.append("no proof for the value was found in time")
