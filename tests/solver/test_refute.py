@@ -10,7 +10,7 @@ from bubbleproof.schedules.errors import BubbleproofError
 from bubbleproof.schedules.formats.schedule_json import Document, save
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.schedules.placement import linear, vee
-from bubbleproof.solver import solve
+from bubbleproof.solver import InternalError, solve
 from bubbleproof.solver.refute import ask
 from bubbleproof.solver.refute.ask import refute
 from bubbleproof.solver.refute.trim import Unusable, trim
