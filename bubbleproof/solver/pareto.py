@@ -9,8 +9,11 @@ from pathlib import Path
 from time import monotonic
 from typing import TypeAlias
 
+import msgspec
+
 from bubbleproof.schedules.errors import BubbleproofError, FamilyError
 from bubbleproof.schedules.families.family import Family
+from bubbleproof.schedules.formats.schedule_json import Document
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.solver.driver import solve
 from bubbleproof.solver.front import CapRule, Front
@@ -171,7 +174,13 @@ class _Run:
     def solve(self, cap: int | None, seconds: float) -> None:
         """Solve one cap, take what it brings, and write it down."""
         front = self.state.front
-        solution = solve(front.at(cap), time_limit=seconds, workers=self.workers, seed=self.seed)
+        solution = solve(
+            front.at(cap),
+            time_limit=seconds,
+            workers=self.workers,
+            seed=self.seed,
+            resume=self.known(cap),
+        )
         record = solution.record
         front.add(measured(solution.schedule, record.source, front, f"cap {cap}"))
         best = front.best(cap)
@@ -196,6 +205,21 @@ class _Run:
             save(self.path, self.state.document)
         if self.on_solved is not None:
             self.on_solved(self.state, solved)
+
+    def known(self, cap: int | None) -> Document | None:
+        """What other caps say about this one, to begin with: their best schedule that fits, and their best bound."""
+        front = self.state.front
+        best = front.best(cap)
+        if best is None:
+            return None
+        evidence = front.bound(cap)
+        record = {
+            "source": best.source,
+            "bound": min(evidence.bound, best.value),
+            "proof": evidence.proof,
+            "certificate": msgspec.to_builtins(evidence.certificate),
+        }
+        return Document(best.schedule, front.at(cap), None, record)
 
     def build_families(self) -> None:
         """Every published family that can be built is a schedule of the front, and a point to compare with."""
