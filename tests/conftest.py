@@ -10,6 +10,10 @@ from hypothesis import settings
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
 
+# what starts the tests in the background may ignore Ctrl-C, for itself and all it starts; some tests send it
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 def pytest_addoption(parser):
     parser.addoption("--record-evidence", action="store_true", help="write what the runtime tests saw to docs/evidence")

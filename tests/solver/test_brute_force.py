@@ -15,6 +15,7 @@ from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.solver import solve
 from bubbleproof.solver.refute.ask import refute
 from bubbleproof.verify.proof import build, check_proof
+from tests.brute_arrays import Orders
 
 
 def sequences(m: int, kinds: int, changes: list[int], room: int) -> list[list[int]]:
@@ -152,6 +153,23 @@ def test_a_sample_of_unequal_pipelines_is_solved_and_the_rest_refuted_with_a_pro
 def test_every_uniform_pipeline_is_solved_to_the_optimum(p, m, objective):
     for instance in uniform(p, m, objective):
         assert check(instance) != "open", instance
+
+
+@pytest.mark.parametrize("objective", ["makespan", "span"])
+def test_the_two_enumerations_agree(objective):
+    for instance in random.Random(5).sample(list(uniform(2, 3, objective)), 15):
+        best, orders = optimum(instance), Orders(instance)
+        assert orders.reach(best)
+        assert not orders.reach(best - 1)
+
+
+@pytest.mark.parametrize("objective", ["makespan", "span"])
+def test_no_order_of_three_ranks_and_three_microbatches_goes_below_the_bound(objective):
+    for instance in random.Random(6).sample(list(uniform(3, 3, objective)), 5):
+        record = solve(instance, time_limit=20, workers=1).record
+        orders = Orders(instance)
+        assert orders.reach(record.value)
+        assert not orders.reach(record.bound - 1)
 
 
 @pytest.mark.slow
