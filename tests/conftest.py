@@ -16,7 +16,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_addoption(parser):
-    parser.addoption("--record-evidence", action="store_true", help="write what the runtime tests saw to docs/evidence")
+    text = "write what the runtime tests saw to tests/data/runtimes"
+    parser.addoption("--record-evidence", action="store_true", help=text)
 
 
 STATUS = Path("/proc/self/status")

@@ -18,8 +18,6 @@ from bubbleproof.verify.runtimes.spectrax import predict
 
 pytestmark = pytest.mark.runtime
 
-TOLERANCE = 1e-6
-
 
 def instance(placement: Placement, microbatches: int, *, split: bool = True, cap: int | None = None) -> Instance:
     stages, ranks = placement.stages, placement.ranks
@@ -42,30 +40,16 @@ SOLVED = {
 
 
 @pytest.mark.parametrize("name", SOLVED)
-def test_a_solved_schedule_trains_like_the_unpipelined_model(
-    spectrax_server: Any, evidence: dict[str, Any], name: str
-) -> None:
+def test_a_solved_schedule_trains_like_the_unpipelined_model(spectrax_server: Any, evidence: Any, name: str) -> None:
     given = SOLVED[name]
     solution = solve(given, time_limit=3, workers=1)
     seen = spectrax_server.ask(**launch(solution.schedule, given))
-    assert seen["outcome"] == "ok", seen
-    evidence.setdefault("spectrax", []).append(
-        {
-            "what": name,
-            "level": "executed on CPU",
-            "outcome": seen["outcome"],
-            "gradient_error": f"{seen['gradient_error']:.1e}",
-            "loss_error": f"{seen['loss_error']:.1e}",
-            "versions": spectrax_server.versions,
-        }
+    evidence.trained(
+        "spectrax", f"solved, {name}", solution.schedule, given, seen, spectrax_server.versions, ["uneven"]
     )
-    assert seen["gradient_error"] <= TOLERANCE
-    assert seen["loss_error"] <= TOLERANCE
 
 
-def test_the_model_says_what_spectrax_does_with_mutated_schedules(
-    spectrax_server: Any, evidence: dict[str, Any]
-) -> None:
+def test_the_model_says_what_spectrax_does_with_mutated_schedules(spectrax_server: Any, evidence: Any) -> None:
     rng = random.Random(7)
     agreed: Counter[str] = Counter()
     wrong = []
@@ -89,7 +73,7 @@ def test_the_model_says_what_spectrax_does_with_mutated_schedules(
                 agreed[said.outcome] += 1
             else:
                 wrong.append((family, said, seen["outcome"], seen["error"], str(mutant)))
-    evidence["spectrax-differential"] = {"agreed": dict(agreed), "disagreed": len(wrong)}
+    evidence.compared("spectrax", "schedules", agreed, len(wrong), spectrax_server.versions)
     assert not wrong, "\n".join(map(str, wrong))
     assert sum(agreed.values()) >= 60
     assert set(agreed) == {"ok", "crash", "wrong"}

@@ -61,34 +61,24 @@ SOLVED = {
 @pytest.mark.parametrize("communication", ["torch", "bubbleproof"])
 @pytest.mark.parametrize("name", SOLVED)
 def test_a_solved_schedule_trains_like_the_unpipelined_model(
-    torch_server: Any, evidence: dict[str, Any], name: str, communication: str
+    torch_server: Any, evidence: Any, name: str, communication: str
 ) -> None:
     given = SOLVED[name]
     solution = solve(given, time_limit=3, workers=1)
     text = dumps(Document(solution.schedule, given))
     seen = torch_server.ask(**launch(given, schedule=text, communication=communication, steps=2))
-    evidence.setdefault("torch", []).append(
-        {
-            "what": f"{name}, communication by {'PyTorch' if communication == 'torch' else 'bubbleproof'}",
-            "level": "executed on CPU",
-            "outcome": seen["outcome"],
-            "gradient_error": f"{seen['gradient_error']:.1e}",
-            "loss_error": f"{seen['loss_error']:.1e}",
-            "versions": torch_server.versions,
-        }
-    )
-    assert seen["outcome"] == "ok", seen
-    assert seen["gradient_error"] <= TOLERANCE
-    assert seen["loss_error"] <= TOLERANCE
+    what = f"solved, {name}, communication by {'PyTorch' if communication == 'torch' else 'bubbleproof'}"
+    also = ["uneven", *(["messages"] if communication == "bubbleproof" else [])]
+    evidence.trained("torch", what, solution.schedule, given, seen, torch_server.versions, also)
 
 
 @pytest.mark.parametrize("family", ["1f1b", "zb-h1", "zb-h2", "zb-v", "interleaved-1f1b", "looped-bfs", "dualpipev"])
-def test_a_published_schedule_trains_like_the_unpipelined_model(torch_server: Any, family: str) -> None:
+def test_a_published_schedule_trains_like_the_unpipelined_model(torch_server: Any, evidence: Any, family: str) -> None:
     chunks = {"zb-v": vee(2), "dualpipev": vee(2), "interleaved-1f1b": loop(2, 2), "looped-bfs": loop(2, 2)}
     given = instance(chunks.get(family, linear(3)), 6)
     schedule = FAMILIES[family].build(given)
     seen = torch_server.ask(**launch(given, schedule=dumps(Document(schedule, given))))
-    assert seen["outcome"] == "ok", seen
+    evidence.trained("torch", family, schedule, given, seen, torch_server.versions, ["uneven"])
 
 
 BASES = (
@@ -156,7 +146,7 @@ def _input_of(op: Any) -> Transfer | None:
     return Transfer(kind, op.stage, op.microbatch) if kind else None  # type: ignore[arg-type]
 
 
-def test_the_model_says_what_pytorch_does_with_mutated_programs(torch_server: Any, evidence: dict[str, Any]) -> None:
+def test_the_model_says_what_pytorch_does_with_mutated_programs(torch_server: Any, evidence: Any) -> None:
     rng = random.Random(20)
     agreed: Counter[str] = Counter()
     undecided, wrong = 0, []
@@ -175,13 +165,13 @@ def test_the_model_says_what_pytorch_does_with_mutated_programs(torch_server: An
             judged = verify_program(mutant, given, channel="eager", target="torch")
             if seen["outcome"] != "ok" and judged.verdict is Verdict.PROVED:
                 wrong.append((family, kind, "the judge proves it", seen["outcome"], seen["error"], str(mutant)))
-    evidence["torch-differential"] = {"agreed": dict(agreed), "depends on time": undecided, "disagreed": len(wrong)}
+    evidence.compared("torch", "programs", agreed, len(wrong), torch_server.versions, undecided)
     assert not wrong, "\n".join(map(str, wrong))
     assert sum(agreed.values()) >= 100
     assert set(agreed) == {"ok", "refused", "crash", "hang", "wrong"}
 
 
-def test_the_model_says_what_pytorch_does_with_mutated_orders(torch_server: Any, evidence: dict[str, Any]) -> None:
+def test_the_model_says_what_pytorch_does_with_mutated_orders(torch_server: Any, evidence: Any) -> None:
     rng = random.Random(21)
     agreed: Counter[str] = Counter()
     wrong = []
@@ -205,7 +195,7 @@ def test_the_model_says_what_pytorch_does_with_mutated_orders(torch_server: Any,
                 agreed[said.outcome] += 1
             elif said.certain:
                 wrong.append((family, said, seen["outcome"], seen["error"], str(mutant)))
-    evidence["torch-differential-orders"] = {"agreed": dict(agreed), "disagreed": len(wrong)}
+    evidence.compared("torch", "orders", agreed, len(wrong), torch_server.versions)
     assert not wrong, "\n".join(map(str, wrong))
     assert sum(agreed.values()) >= 40
 
@@ -215,9 +205,7 @@ def deferred(schedule: Schedule, given: Instance) -> Program:
     return naive(lower(schedule, given))
 
 
-def test_deferred_receives_train_wrong_and_the_judge_sees_it_in_the_schedule(
-    torch_server: Any, evidence: dict[str, Any]
-) -> None:
+def test_deferred_receives_train_wrong_and_the_judge_sees_it_in_the_schedule(torch_server: Any, evidence: Any) -> None:
     from bubbleproof.solver.repair import repair
 
     given = instance(vee(2), 3)
@@ -229,11 +217,14 @@ def test_deferred_receives_train_wrong_and_the_judge_sees_it_in_the_schedule(
     fixed = repair(program, given, channel="rendezvous-pair", target="torch")
     rows = torch_comms.dumps(fixed.program, given)
     after = torch_server.ask(**launch(given, csv=rows, format="compute_comms"))
-    evidence["torch-deferred"] = {
-        "before": {"outcome": before["outcome"], "gradient_error": f"{before['gradient_error']:.1e}"},
-        "rules": sorted(report.counts),
-        "after": {"outcome": after["outcome"], "gradient_error": f"{after['gradient_error']:.1e}"},
-    }
+    evidence.fault(
+        "torch",
+        "deferred receives",
+        torch_server.versions,
+        before={"outcome": before["outcome"], "gradient_error": f"{before['gradient_error']:.1e}"},
+        rules=sorted(report.counts),
+        after={"outcome": after["outcome"], "gradient_error": f"{after['gradient_error']:.1e}"},
+    )
     assert before["outcome"] == "wrong"
     assert before["gradient_error"] > 1
     assert "V510" in report.counts
