@@ -25,9 +25,12 @@ examples:
 The schedule is verified first; one that violates a rule is not exported, and the exit code is 1.
 """
 
-_READABLE = ("json", "torch-csv", "spectrax", "jaxpp")
+_READABLE = ("json", "torch-csv", "spectrax", "jaxpp", "deepspeed")
 _CHANNELS = ("eager", "rendezvous-pair", "rendezvous-rank", "per-direction", "per-edge", "batched", "even-odd")
-_TARGETS = ("torch-csv", "torch-comms", "spectrax", "jaxpp", "program", "perfetto", "svg", "json", "dot", "graphml")
+_TARGETS = (
+    *("torch-csv", "torch-comms", "spectrax", "jaxpp", "deepspeed", "program"),
+    *("perfetto", "svg", "json", "dot", "graphml"),
+)
 
 
 _MANY = 50_000
@@ -68,6 +71,10 @@ def run(arguments: argparse.Namespace) -> int:
     timeline = timed(loaded.schedule, loaded.instance)
     if arguments.to in ("torch-comms", "program"):
         text = _with_messages(timeline, arguments)
+    elif arguments.to == "deepspeed":
+        from bubbleproof.cli.streams import best_text
+
+        text = best_text(timeline)
     else:
         text = format_named(arguments.to).writer()(timeline)
     if arguments.output:

@@ -23,7 +23,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of this verb."""
     parser.add_argument("file", metavar="FILE", help="the file to read")
     parser.add_argument(
-        "--from", dest="format", required=True, choices=("torch-csv", "spectrax", "jaxpp", "json"), help="its format"
+        "--from",
+        dest="format",
+        required=True,
+        choices=("torch-csv", "spectrax", "jaxpp", "deepspeed", "json"),
+        help="its format",
     )
     parser.add_argument("--instance", metavar="INSTANCE", help="the instance that the schedule belongs to")
     options.add_sizes(parser)

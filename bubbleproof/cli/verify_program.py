@@ -14,6 +14,7 @@ from bubbleproof.schedules.errors import FormatError
 
 if TYPE_CHECKING:
     from bubbleproof.schedules.instance import Instance
+    from bubbleproof.schedules.instructions import Streams
     from bubbleproof.schedules.program import Program
     from bubbleproof.verify import Report
     from bubbleproof.verify.runtimes.prediction import Prediction
@@ -33,6 +34,8 @@ class _Loaded:
     notes: tuple[str, ...]
     report: Report | None = None
     """That of a large program, which was judged where it was read."""
+    streams: Streams | None = None
+    """What was read, if the program is only what it means."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -52,6 +55,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N[,N…]",
         help="memory of what a stage hands to the next, one for all stages or one for each",
     )
+    group.add_argument(
+        "--engine",
+        choices=("stock", "bubbleproof"),
+        help="for DeepSpeed's streams: its own pipeline engine, or that of bubbleproof.runtimes.deepspeed; default: "
+        "its own, if no backward is split",
+    )
 
 
 def refuse_communication(arguments: argparse.Namespace) -> None:
@@ -68,6 +77,7 @@ def refuse_communication(arguments: argparse.Namespace) -> None:
         "--no-transfers": not arguments.transfers,
         "--fused-stages": arguments.fused_stages is not None,
         "--message-memory": arguments.message_memory is not None,
+        "--engine": arguments.engine is not None,
     }
     for name, there in given.items():
         if there:
@@ -82,8 +92,9 @@ def judge_program(arguments: argparse.Namespace) -> int | None:
     from bubbleproof.cli.output import emit, emit_json, wrapped
     from bubbleproof.verify import Verdict
 
-    report = loaded.report or _judged(loaded, arguments)
-    said = _predicted(loaded, report, arguments)
+    said = _streams_predicted(loaded, arguments)
+    report = loaded.report or _judged(loaded, arguments, said)
+    said = said or _predicted(loaded, report, arguments)
     if arguments.json:
         import msgspec
 
@@ -93,9 +104,9 @@ def judge_program(arguments: argparse.Namespace) -> int | None:
     else:
         lines = [*_findings(loaded, report), *loaded.notes]
         if said is not None:
-            lines.insert(
-                0, f"PyTorch's runtime on this file: {_OUTCOMES[said.outcome]}{said.reason and ': '}{said.reason}"
-            )
+            who = "PyTorch's runtime" if loaded.streams is None else "DeepSpeed's engine"
+            how = "trains right" if loaded.streams and said.outcome == "ok" else _OUTCOMES[said.outcome]
+            lines.insert(0, f"{who} on this file: {how}{said.reason and ': '}{said.reason}")
         lines += [f"assumed: {sentence}" for sentence in report.assumptions]
         emit(
             f"{arguments.file}: {report.verdict.value}\n"
@@ -122,7 +133,17 @@ def _predicted(loaded: _Loaded, report: Report, arguments: argparse.Namespace) -
     return predict(loaded.program, loaded.instance, scale_grads=arguments.scale_grads, transfers=arguments.transfers)
 
 
-def _judged(loaded: _Loaded, arguments: argparse.Namespace) -> Report:
+def _streams_predicted(loaded: _Loaded, arguments: argparse.Namespace) -> Prediction | None:
+    """What DeepSpeed does with a file of its instructions."""
+    if loaded.streams is None:
+        return None
+    from bubbleproof.cli.streams import engine_of
+    from bubbleproof.verify.runtimes.deepspeed import predict
+
+    return predict(loaded.streams, engine=engine_of(loaded.streams, arguments))
+
+
+def _judged(loaded: _Loaded, arguments: argparse.Namespace, said: Prediction | None) -> Report:
     from bubbleproof.verify import verify_program
 
     stages, sizes = loaded.instance.stages, arguments.message_memory
@@ -131,7 +152,8 @@ def _judged(loaded: _Loaded, arguments: argparse.Namespace) -> Report:
     return verify_program(
         loaded.program,
         loaded.instance,
-        channel=arguments.channel or "rendezvous-pair",
+        channel=arguments.channel or ("rendezvous-pair" if loaded.streams is None else "rendezvous-rank"),
+        prediction=said,
         target=arguments.target,
         transfers=arguments.transfers,
         scale_grads=arguments.scale_grads,
@@ -147,7 +169,10 @@ def _load(path: str, arguments: argparse.Namespace) -> _Loaded | None:
 
     known = guess_format(Path(path))
     name = arguments.format or (known.name if known else "")
-    if name not in ("json", "program", "torch-csv", "torch-comms") or arguments.format in ("json", "torch-csv"):
+    if name not in ("json", "program", "torch-csv", "torch-comms", "deepspeed") or arguments.format in (
+        "json",
+        "torch-csv",
+    ):
         return None
     text = read_text(Path(path), 256 * MIB)
     notes: tuple[str, ...] = ()
@@ -162,6 +187,12 @@ def _load(path: str, arguments: argparse.Namespace) -> _Loaded | None:
     from bubbleproof.cli.load import capped, with_instance
     from bubbleproof.schedules.formats import torch_comms
 
+    if name == "deepspeed":
+        from bubbleproof.cli.streams import read
+
+        program, streams = read(text, path, arguments)
+        found = capped(with_instance(program.schedule, path, arguments), arguments)
+        return _Loaded(program, found.instance, (*notes, *found.notes), streams=streams)
     if (large := large_program(text, path, arguments)) is not None:
         program, found, report = large
         return _Loaded(program, found.instance, (*notes, *found.notes), report)

@@ -19,6 +19,7 @@ from bubbleproof.verify.case import Case, Place
 
 if TYPE_CHECKING:
     from bubbleproof.verify.channels import Graph, Progress
+    from bubbleproof.verify.runtimes.prediction import Prediction
 
 __all__ = ["Delivery", "Lane", "Message", "ProgramCase", "Setting", "Shape", "Target", "service"]
 
@@ -75,6 +76,8 @@ class Setting:
         The shape of what each stage takes and makes; None where it is not known.
     message_memory
         Memory of what each stage sends forward (and of the gradient that it gets back), in the unit of the instance.
+    prediction
+        What the consumer model of a runtime says about the program, if there is one.
     """
 
     channel: Channel = "rendezvous-pair"
@@ -85,6 +88,7 @@ class Setting:
     inputs: Sequence[Shape | None] | None = None
     outputs: Sequence[Shape | None] | None = None
     message_memory: Sequence[int] | None = None
+    prediction: Prediction | None = None
 
 
 def service(rank: int, row: Sequence[object], channel: Channel) -> list[int]:

@@ -12,8 +12,9 @@ from bubbleproof.verify.exchange import ProgramCase, Setting, Shape, Target
 from bubbleproof.verify.judge import gather
 from bubbleproof.verify.queues import channel_makespan, posted_receives
 from bubbleproof.verify.report import ChannelFacts, Report, Verdict
-from bubbleproof.verify.rules import gradients
+from bubbleproof.verify.rules import gradients, runtime
 from bubbleproof.verify.rules.catalogue import ADVICE, PROGRAM_RULES
+from bubbleproof.verify.runtimes.prediction import Prediction
 
 __all__ = ["ALWAYS_ASSUMED", "assumed", "verify_program"]
 
@@ -46,6 +47,7 @@ def verify_program(
     inputs: Sequence[Shape | None] | None = None,
     outputs: Sequence[Shape | None] | None = None,
     message_memory: Sequence[int] | None = None,
+    prediction: Prediction | None = None,
     listed_per_rule: int = 10,
 ) -> Report:
     """Judge a schedule with explicit communication.
@@ -68,6 +70,9 @@ def verify_program(
     message_memory
         For each stage the memory of the tensor that it hands to the next one, and of its gradient; with a cap, buffers
         are then judged (V801). Left out: what the instance says.
+    prediction
+        What the consumer model of a runtime says about the program (`bubbleproof.verify.runtimes`): if it does not
+        train right there, that is a violation (V901).
     listed_per_rule
         How many violations of one rule the report lists; it counts all.
 
@@ -86,9 +91,11 @@ def verify_program(
             raise InstanceError(f"{name} has {len(given)} entries for {instance.stages} stages")
     if message_memory is None:
         message_memory = instance.memory.message
-    setting = Setting(channel, target, transfers, scale_grads, frozenset(fused_stages), inputs, outputs, message_memory)
+    fused = frozenset(fused_stages)
+    setting = Setting(channel, target, transfers, scale_grads, fused, inputs, outputs, message_memory, prediction)
     case = ProgramCase(program, instance, setting)
     rules = (*PROGRAM_RULES, *gradients.TARGET_RULES) if target else PROGRAM_RULES
+    rules = (*rules, *runtime.RULES) if prediction else rules
     found = gather(case, rules, assumed(setting), listed_per_rule)
     advice = gather(case, ADVICE, (), listed_per_rule)
     runs = case.same_ranks and transfers and not case.run.deadlock and not case.progress.stuck

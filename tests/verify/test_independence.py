@@ -8,7 +8,7 @@ import pytest
 
 import bubbleproof.verify
 
-SHARED = {"op", "placement", "costs", "instance", "schedule", "errors", "pattern", "program", "table"}
+SHARED = {"op", "placement", "costs", "instance", "schedule", "errors", "pattern", "program", "table", "instructions"}
 
 
 def imports(path):

@@ -93,6 +93,13 @@ FORMATS = {
             writes="write_tasks",
             reads="loads_tasks",
         ),
+        Format(
+            "deepspeed",
+            ".deepspeed.json",
+            "streams of instructions of DeepSpeed's pipeline engine",
+            f"{_HERE}.deepspeed",
+            reads="loads",
+        ),
         Format("perfetto", ".trace.json", "trace for ui.perfetto.dev and chrome://tracing", f"{_HERE}.perfetto"),
         Format("svg", ".svg", "picture of the timeline", "bubbleproof.schedules.draw.svg"),
         Format("dot", ".dot", "dependency graph for Graphviz", f"{_HERE}.graphs", writes="write_dot"),

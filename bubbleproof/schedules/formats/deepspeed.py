@@ -1,8 +1,8 @@
 """DeepSpeed: streams of instructions for its pipeline engine, as JSON, and the text that DeepSpeed prints of its own.
 
-A file is ``{"format": "deepspeed-instructions/1", "microbatches": m, "buffers": […], "rows": [["ForwardPass(buffer_id=0)",
-…], …]}``: one row per stage. Read are also the printed steps of a ``PipeSchedule`` of DeepSpeed, one stage after the
-other, each begun by a line such as ``stage 0``.
+A file is ``{"format": "deepspeed-instructions/1", "microbatches": m, "buffers": […], "rows": [[…], …]}``: for each
+stage its number of buffers and its row of texts like ``ForwardPass(buffer_id=0)``. Read are also the printed steps of a
+``PipeSchedule`` of DeepSpeed, one stage after the other, each begun by a line such as ``stage 0``.
 
 Rank r holds stage r and talks to its neighbours. An instruction names a buffer of its rank, not a microbatch: which
 microbatch is meant follows from the k-th load of the first stage and from what each receive takes. Buffers are coloured
@@ -69,8 +69,8 @@ def refuse(schedule: Schedule, instance: Instance) -> None:
     if placement.routes != linear(placement.ranks).routes:
         raise FormatError(
             f"DeepSpeed's pipeline engine holds stage r on rank r, one stage on each rank; the placement is "
-            f"{placement.kind} with {placement.stages} stages on {placement.ranks} ranks. The nearest that it runs has the "
-            f"stages of each rank joined into one: solve with the linear placement on {placement.ranks} ranks, or "
+            f"{placement.kind} with {placement.stages} stages on {placement.ranks} ranks. The nearest that it runs has "
+            f"the stages of each rank joined into one: solve with the linear placement on {placement.ranks} ranks, or "
             f"`families 1f1b --ranks {placement.ranks} --microbatches {instance.microbatches}`"
         )
     for _, _, slot in schedule.slots():

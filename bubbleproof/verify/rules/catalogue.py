@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from bubbleproof.verify.rules import buffers, channel, completeness, gradients, memory, messages, order, timeline
+from bubbleproof.verify.rules import (
+    buffers,
+    channel,
+    completeness,
+    gradients,
+    memory,
+    messages,
+    order,
+    runtime,
+    timeline,
+)
 from bubbleproof.verify.rules.rule import AnyRule
 
 __all__ = ["ADVICE", "FAMILIES", "PROGRAM_RULES", "document"]
@@ -16,6 +26,7 @@ FAMILIES: tuple[tuple[str, tuple[AnyRule, ...]], ...] = (
     ("Channels", channel.RULES),
     ("Gradients and losses", (*gradients.RULES, *gradients.TARGET_RULES)),
     ("Buffers and shapes", buffers.RULES),
+    ("Runtimes", runtime.RULES),
     ("Advice", (*channel.ADVICE, *gradients.ADVICE)),
 )
 
