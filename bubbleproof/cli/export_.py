@@ -6,9 +6,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bubbleproof.cli import options
+from bubbleproof.cli import export_torch, options
 
 if TYPE_CHECKING:
+    from bubbleproof.schedules.formats.torch_versions import Version
     from bubbleproof.schedules.instance import Instance
     from bubbleproof.schedules.schedule import Schedule
     from bubbleproof.schedules.timeline import Timeline
@@ -20,6 +21,8 @@ EPILOG = """\
 examples:
   bubbleproof families zb-v --ranks 4 --microbatches 8 -o zb-v.json
   bubbleproof export zb-v.json --to torch-csv -o zb-v.csv
+  bubbleproof export zb-v.json --to torch-comms --target-version 2.10 -o zb-v.comms.csv
+  bubbleproof export zb-v.json --to torchtitan -o titan.csv
   bubbleproof export zb-v.json --to perfetto -o zb-v.trace.json
 
 The schedule is verified first; one that violates a rule is not exported, and the exit code is 1.
@@ -28,7 +31,7 @@ The schedule is verified first; one that violates a rule is not exported, and th
 _READABLE = ("json", "torch-csv", "spectrax", "jaxpp", "deepspeed")
 _CHANNELS = ("eager", "rendezvous-pair", "rendezvous-rank", "per-direction", "per-edge", "batched", "even-odd")
 _TARGETS = (
-    *("torch-csv", "torch-comms", "spectrax", "jaxpp", "deepspeed", "program"),
+    *("torch-csv", "torch-comms", "torchtitan", "spectrax", "jaxpp", "deepspeed", "program"),
     *("perfetto", "svg", "json", "dot", "graphml"),
 )
 
@@ -52,6 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="for torch-comms and program, how messages will travel: they are placed where they cost least; "
         "default: rendezvous-pair",
     )
+    export_torch.configure(parser)
     parser.add_argument("-o", "--output", type=options.file_name, metavar="OUT", help="default: standard output")
 
 
@@ -69,8 +73,10 @@ def run(arguments: argparse.Namespace) -> int:
     for note in loaded.notes:
         log(note)
     timeline = timed(loaded.schedule, loaded.instance)
+    version = export_torch.version_of(arguments, loaded.schedule)
+    titan = export_torch.titan_arguments(arguments, loaded.instance)
     if arguments.to in ("torch-comms", "program"):
-        text = _with_messages(timeline, arguments)
+        text = _with_messages(timeline, arguments, version)
     elif arguments.to == "deepspeed":
         from bubbleproof.cli.streams import best_text
 
@@ -79,6 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
         text = format_named(arguments.to).writer()(timeline)
     if arguments.output:
         write_atomic(Path(arguments.output), text)
+        if titan:
+            write_atomic(Path(f"{arguments.output}.args"), "".join(f"{each}\n" for each in titan))
     if arguments.json:
         placement = loaded.instance.placement
         emit_json(
@@ -89,29 +97,34 @@ def run(arguments: argparse.Namespace) -> int:
                 "ranks": placement.ranks,
                 "microbatches": loaded.instance.microbatches,
                 "placement": placement.routes[0] if len(placement.routes) == 1 else placement.routes,
+                **({"arguments": titan} if titan else {}),
             }
         )
     elif not arguments.output:
         emit(text)
     if arguments.to == "torch-csv":
-        _say_how_to_run(timeline)
+        export_torch.say_how_to_run(timeline)
+    if titan:
+        export_torch.say_arguments(titan, arguments.output)
     return 0
 
 
-def _with_messages(timeline: Timeline, arguments: argparse.Namespace) -> str:
+def _with_messages(timeline: Timeline, arguments: argparse.Namespace, version: Version | None) -> str:
     """The text of the program that takes least under the channel, of the ways to place messages, judged under it."""
     from bubbleproof.cli.output import figure, log
     from bubbleproof.schedules.errors import FormatError
-    from bubbleproof.schedules.formats import program_json, torch_comms
+    from bubbleproof.schedules.formats import program_json, torch_comms, torch_versions
     from bubbleproof.schedules.lower import lower
     from bubbleproof.verify import Verdict, verify_program
 
     schedule, instance = timeline.schedule, timeline.instance
     target: Target | None = "torch" if arguments.to == "torch-comms" else None
+    reduce = version is None or torch_versions.reduces(version)
     best, first = None, None
     for blocking in (False, True)[: 1 if instance.stages * instance.microbatches > _MANY else 2]:
-        program = lower(schedule, instance, blocking=blocking)
-        report = verify_program(program, instance, channel=arguments.channel, target=target)
+        program = lower(schedule, instance, blocking=blocking, reduce=reduce)
+        run = program if reduce else torch_versions.with_final_reductions(program)
+        report = verify_program(run, instance, channel=arguments.channel, target=target)
         first = first or report
         takes = report.channel.makespan if report.channel else None
         if report.verdict is Verdict.PROVED and (best is None or (takes or 0) < best[0]):
@@ -143,16 +156,3 @@ def refused(file: str, schedule: Schedule, instance: Instance) -> bool:
         log(f"  {violation}")
     log("`bubbleproof verify` shows all of it")
     return True
-
-
-def _say_how_to_run(timeline: Timeline) -> None:
-    from bubbleproof.cli.output import log
-    from bubbleproof.schedules.op import Overlap
-
-    route = timeline.instance.placement.routes[0]
-    shown = ",".join(map(str, route[:32])) + (",…" if len(route) > 32 else "")
-    pairs = any(isinstance(slot, Overlap) for _, _, slot in timeline.schedule.slots())
-    log(
-        f"note: for torch.distributed.pipelining {'2.9' if pairs else '2.6'} or later, as compute_only; "
-        f"{timeline.instance.microbatches} microbatches; stages 0, 1, … live on ranks {shown}"
-    )

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bubbleproof.cli import options
+from bubbleproof.schedules.errors import FormatError
+
+if TYPE_CHECKING:
+    from bubbleproof.schedules.schedule import Schedule
 
 __all__ = ["EPILOG", "configure", "run"]
 
@@ -30,9 +35,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="its format",
     )
     parser.add_argument("--instance", metavar="INSTANCE", help="the instance that the schedule belongs to")
+    parser.add_argument("--target-version", metavar="V", help="of PyTorch, 2.8 or later: refuse what it cannot run")
     options.add_sizes(parser)
     options.add_cap(parser)
     parser.add_argument("-o", "--output", type=options.file_name, metavar="OUT", help="default: standard output")
+
+
+def _check_version(arguments: argparse.Namespace, schedule: Schedule) -> None:
+    from bubbleproof.schedules.formats import torch_versions
+
+    if arguments.format != "torch-csv":
+        raise FormatError("--target-version is for torch-csv")
+    torch_versions.check(schedule, torch_versions.parse(arguments.target_version))
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -43,6 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
     from bubbleproof.schedules.formats.schedule_json import Document, dumps, save
 
     loaded = load_schedule(arguments.file, arguments)
+    if arguments.target_version is not None:
+        _check_version(arguments, loaded.schedule)
     if refused(arguments.file, loaded.schedule, loaded.instance):
         return 1
     document = Document(loaded.schedule, loaded.instance)

@@ -47,6 +47,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--no-transfers", dest="transfers", action="store_false", help="the runtime adds the transfers")
     group.add_argument(
+        "--target-version", metavar="V", help="of PyTorch, with --target torch: 2.8 or later; default: 2.13"
+    )
+    group.add_argument(
         "--fused-stages", type=options.rank_list, metavar="S,S,…", help="stages that cannot split their backward"
     )
     group.add_argument(
@@ -75,6 +78,7 @@ def refuse_communication(arguments: argparse.Namespace) -> None:
         "--channel": arguments.channel is not None,
         "--no-scale-grads": not arguments.scale_grads,
         "--no-transfers": not arguments.transfers,
+        "--target-version": arguments.target_version is not None,
         "--fused-stages": arguments.fused_stages is not None,
         "--message-memory": arguments.message_memory is not None,
         "--engine": arguments.engine is not None,
@@ -92,6 +96,7 @@ def judge_program(arguments: argparse.Namespace) -> int | None:
     from bubbleproof.cli.output import emit, emit_json, wrapped
     from bubbleproof.verify import Verdict
 
+    loaded = _as_version_runs(loaded, arguments)
     said = _streams_predicted(loaded, arguments)
     report = loaded.report or _judged(loaded, arguments, said)
     said = said or _predicted(loaded, report, arguments)
@@ -141,6 +146,30 @@ def _streams_predicted(loaded: _Loaded, arguments: argparse.Namespace) -> Predic
     from bubbleproof.verify.runtimes.deepspeed import predict
 
     return predict(loaded.streams, engine=engine_of(loaded.streams, arguments))
+
+
+def _as_version_runs(loaded: _Loaded, arguments: argparse.Namespace) -> _Loaded:
+    """What the version of PyTorch that is given does with the file.
+
+    Raises
+    ------
+    FormatError
+        It does not read the file, or always runs it with wrong gradients.
+    """
+    if arguments.target_version is None:
+        return loaded
+    from bubbleproof.schedules.formats import torch_versions
+
+    if arguments.target != "torch":
+        raise FormatError("--target-version goes with --target torch")
+    version = torch_versions.parse(arguments.target_version)
+    torch_versions.check(loaded.program, version, scale_grads=arguments.scale_grads)
+    if arguments.channel is not None:
+        torch_versions.check_channel(arguments.channel, version)
+    if torch_versions.reduces(version):
+        return loaded
+    note = f"given: PyTorch {version}, which scales gradients at the end of the step"
+    return _Loaded(torch_versions.with_final_reductions(loaded.program), loaded.instance, (*loaded.notes, note))
 
 
 def _judged(loaded: _Loaded, arguments: argparse.Namespace, said: Prediction | None) -> Report:

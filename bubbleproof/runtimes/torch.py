@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from bubbleproof.schedules.errors import FormatError
-from bubbleproof.schedules.formats import torch_comms, torch_csv
+from bubbleproof.schedules.formats import torch_comms, torch_csv, torch_versions
 
 if TYPE_CHECKING:
     from bubbleproof.schedules.instance import Instance
@@ -50,7 +50,7 @@ def build(
         Whether gradients are divided by the number of microbatches; right for a loss that is a mean.
     communication
         ``torch``: PyTorch adds sends and receives when it loads the order. ``bubbleproof``: they are part of what it
-        loads, placed by `bubbleproof.schedules.lower`; torch ≥ 2.10.
+        loads, placed by `bubbleproof.schedules.lower`, in the form that the installed version reads.
     options
         Passed on to PyTorch's runtime class.
 
@@ -61,13 +61,15 @@ def build(
     Raises
     ------
     FormatError
-        PyTorch cannot run the schedule, or the judge refuses it, or `stages` are not the stages of one rank.
+        PyTorch, or the version that is installed, cannot run the schedule; or the judge refuses it; or `stages` are not
+        the stages of one rank.
     ImportError
         PyTorch is not installed or has no such runtime (before 2.6).
     """
+    import torch
     from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
-    text = _text(schedule, instance, communication, scale_grads)
+    text = _text(schedule, instance, communication, scale_grads, torch_versions.parse(str(torch.__version__)))
     _check_stages(stages, instance)
     made = _PipelineScheduleRuntime(
         list(stages), instance.microbatches, loss_fn=loss_fn, scale_grads=scale_grads, **options
@@ -79,7 +81,13 @@ def build(
     return made
 
 
-def _text(schedule: Schedule, instance: Instance, communication: Communication, scale_grads: bool) -> str:
+def _text(
+    schedule: Schedule,
+    instance: Instance,
+    communication: Communication,
+    scale_grads: bool,
+    version: torch_versions.Version,
+) -> str:
     """The text that PyTorch loads, judged by what PyTorch will do with it."""
     from bubbleproof.schedules.lower import lower
     from bubbleproof.verify import Verdict, verify
@@ -87,14 +95,16 @@ def _text(schedule: Schedule, instance: Instance, communication: Communication, 
 
     if communication not in ("torch", "bubbleproof"):
         raise FormatError(f"communication = {communication!r} is neither torch nor bubbleproof")
+    torch_versions.check(schedule, version, scale_grads=scale_grads)
     report = verify(schedule, instance, target="torch")
     text = ""
     if report.verdict is Verdict.PROVED:
         if communication == "torch":
             return torch_csv.dumps(schedule, instance)
-        program = lower(schedule, instance)
+        program = lower(schedule, instance, reduce=torch_versions.reduces(version))
         text = torch_comms.dumps(program, instance)
-        report = verify_program(program, instance, channel="rendezvous-pair", target="torch", scale_grads=scale_grads)
+        run = program if torch_versions.reduces(version) else torch_versions.with_final_reductions(program)
+        report = verify_program(run, instance, channel="rendezvous-pair", target="torch", scale_grads=scale_grads)
     if report.verdict is not Verdict.PROVED:
         first = report.violations[0] if report.violations else report.verdict.value
         raise FormatError(f"not for PyTorch: {first}")

@@ -18,7 +18,11 @@ base=""
 if [ -n "$below" ]; then
   base="$("$0" "$below")"
 fi
-key="$(cat "$here"/requirements.txt "$here"/alone.txt <(echo "$base") 2>/dev/null | sha256sum | cut -c 1-12)"
+key="$({
+  echo "$base"
+  cat "$here/requirements.txt"
+  if [ -e "$here/alone.txt" ]; then cat "$here/alone.txt"; fi
+} | sha256sum | cut -c 1-12)"
 folder="${BUBBLEPROOF_RUNTIMES:-${XDG_CACHE_HOME:-$HOME/.cache}/bubbleproof/runtimes}"
 venv="$folder/$target-$key"
 mkdir -p "$folder"

@@ -76,6 +76,12 @@ FORMATS = {
             "CSV of torch.distributed.pipelining with communication",
             f"{_HERE}.torch_comms",
         ),
+        Format(
+            "torchtitan",
+            ".csv",
+            "compute-only CSV for torchtitan, with its options",
+            f"{_HERE}.torchtitan",
+        ),
         Format("program", ".program.json", "bubbleproof's own file of a program", f"{_HERE}.program_json"),
         Format(
             "spectrax",

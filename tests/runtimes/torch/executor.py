@@ -148,6 +148,8 @@ def one_rank(job: dict, rank: int, ranks: int, folder: Path) -> int:
     loaded = False
     try:
         dtype = torch.float32 if job.get("timed") else torch.float64
+        # torch 2.9 greets its neighbours with an integer of 8 bytes into a buffer of the default type: gloo aborts on 4
+        torch.set_default_dtype(dtype)
         modules = blocks(job, dtype)
         stages = [
             PipelineStage(modules[stage], stage, len(modules), torch.device("cpu"))
