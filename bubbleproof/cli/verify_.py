@@ -62,6 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
         loaded, report = large
     else:
         loaded = load_schedule(arguments.file, arguments)
+        verify_program.check_version(loaded.schedule, arguments)
         report = verify(
             loaded.schedule, loaded.instance, timeline=loaded.starts, claims=_claims(loaded), target=arguments.target
         )

@@ -13,13 +13,15 @@ from bubbleproof.cli.large import large_program
 from bubbleproof.schedules.errors import FormatError
 
 if TYPE_CHECKING:
+    from bubbleproof.schedules.formats.torch_versions import Version
     from bubbleproof.schedules.instance import Instance
     from bubbleproof.schedules.instructions import Streams
     from bubbleproof.schedules.program import Program
+    from bubbleproof.schedules.schedule import Schedule
     from bubbleproof.verify import Report
     from bubbleproof.verify.runtimes.prediction import Prediction
 
-__all__ = ["configure", "judge_program", "refuse_communication"]
+__all__ = ["check_version", "configure", "judge_program", "refuse_communication"]
 
 # written out, since what is imported to build the command line is imported by every verb
 _CHANNELS = ("eager", "rendezvous-pair", "rendezvous-rank", "per-direction", "per-edge", "batched", "even-odd")
@@ -78,7 +80,6 @@ def refuse_communication(arguments: argparse.Namespace) -> None:
         "--channel": arguments.channel is not None,
         "--no-scale-grads": not arguments.scale_grads,
         "--no-transfers": not arguments.transfers,
-        "--target-version": arguments.target_version is not None,
         "--fused-stages": arguments.fused_stages is not None,
         "--message-memory": arguments.message_memory is not None,
         "--engine": arguments.engine is not None,
@@ -148,8 +149,8 @@ def _streams_predicted(loaded: _Loaded, arguments: argparse.Namespace) -> Predic
     return predict(loaded.streams, engine=engine_of(loaded.streams, arguments))
 
 
-def _as_version_runs(loaded: _Loaded, arguments: argparse.Namespace) -> _Loaded:
-    """What the version of PyTorch that is given does with the file.
+def check_version(given: Schedule | Program, arguments: argparse.Namespace) -> Version | None:
+    """The version of PyTorch that is named, if one is.
 
     Raises
     ------
@@ -157,13 +158,23 @@ def _as_version_runs(loaded: _Loaded, arguments: argparse.Namespace) -> _Loaded:
         It does not read the file, or always runs it with wrong gradients.
     """
     if arguments.target_version is None:
-        return loaded
+        return None
     from bubbleproof.schedules.formats import torch_versions
 
     if arguments.target != "torch":
         raise FormatError("--target-version goes with --target torch")
     version = torch_versions.parse(arguments.target_version)
-    torch_versions.check(loaded.program, version, scale_grads=arguments.scale_grads)
+    torch_versions.check(given, version, scale_grads=arguments.scale_grads)
+    return version
+
+
+def _as_version_runs(loaded: _Loaded, arguments: argparse.Namespace) -> _Loaded:
+    """What the version of PyTorch that is named does with the file."""
+    version = check_version(loaded.program, arguments)
+    if version is None:
+        return loaded
+    from bubbleproof.schedules.formats import torch_versions
+
     if arguments.channel is not None:
         torch_versions.check_channel(arguments.channel, version)
     if torch_versions.reduces(version):

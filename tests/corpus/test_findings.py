@@ -29,6 +29,11 @@ def judged(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[in
 @pytest.mark.parametrize("name", FOUND)
 def test_verify_says_of_a_reproduction_what_the_document_tells(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     entry = FOUND[name]
+    if "refused" in entry:
+        arguments = entry["verify"]
+        assert main(["verify", str(HERE / arguments[0]), *arguments[1:]]) == 2
+        assert entry["refused"] in capsys.readouterr().err
+        return
     code, report = judged(entry["verify"], capsys)
     assert sorted(report["counts"]) == sorted(entry["rules"])
     assert code == (1 if entry["rules"] else 0)

@@ -11,6 +11,13 @@ csv, format
     Instead: the text of a CSV for torch's own reader, and ``compute_only`` or ``compute_comms``.
 defer
     With a compute-only CSV: lower with torch's deferred receives.
+simulate
+    Ask torch's simulator of messages first; the answer has ``simulated``: ``accepted`` or its error, of the rows as
+    they are and without reductions and gathers.
+evaluate
+    Call ``eval`` instead of ``step``; only losses are compared.
+dump
+    Instead of all this: name, ranks and microbatches of one of torch's orders; the answer has its text, ``csv``.
 stages, microbatches, rank_of_stage, scale_grads
     The launch.
 hidden
@@ -59,6 +66,12 @@ def main() -> None:
 
 def run(job: dict) -> dict:
     """Fork the ranks of one job, wait for them under a deadline, and gather what they wrote."""
+    if "dump" in job:
+        from torch.distributed.pipelining._schedule_visualizer import get_schedule_ops
+
+        rows = get_schedule_ops(*job["dump"])
+        kept = [[str(action) for action in row if action and "REDUCE_GRAD" not in str(action)] for row in rows]
+        return {"outcome": "ok", "csv": "".join(",".join(row) + "\n" for row in kept)}
     folder = Path(tempfile.mkdtemp(prefix="pipeline-"))
     ranks = 1 + max(job["rank_of_stage"])
     children = {}
@@ -106,6 +119,7 @@ def gathered(found: list[dict]) -> dict:
         "loss_error": max((one.get("loss_error", 0.0) for one in found), default=0.0),
         "missing": sorted({name for one in found for name in one.get("missing", ())}),
         "stacks": {rank: one["stack"] for rank, one in enumerate(found) if "stack" in one},
+        "simulated": found[0].get("simulated", []),
         "step_seconds": [max(times) for times in zip(*(one.get("step_seconds", []) for one in found), strict=False)],
     }
     if not failed and (answer["gradient_error"] > 1e-6 or answer["loss_error"] > 1e-6 or answer["missing"]):
@@ -158,7 +172,8 @@ def one_rank(job: dict, rank: int, ranks: int, folder: Path) -> int:
         ]
         schedule = prepared(job, stages, folder, rank)
         loaded = True
-        answer = trained(job, schedule, stages, modules, dtype)
+        simulated = asked(schedule) if job.get("simulate") else []
+        answer = {**trained(job, schedule, stages, modules, dtype), "simulated": simulated}
         dist.barrier()
     except BaseException as error:
         text = f"{type(error).__name__}: {error}"
@@ -199,6 +214,26 @@ def prepared(job: dict, stages: list, folder: Path, rank: int) -> _PipelineSched
     return made
 
 
+def asked(schedule: _PipelineScheduleRuntime) -> list[str]:
+    """What torch's simulator says of the loaded rows, as they are and without reductions and gathers."""
+    from torch.distributed.pipelining.schedules import _simulate_comms_compute
+
+    said = []
+    rows = schedule.pipeline_order_with_comms
+    computing = {
+        rank: [action for action in row if not str(action).endswith(("REDUCE_GRAD", "UNSHARD", "RESHARD"))]
+        for rank, row in rows.items()
+    }
+    for each in (rows, computing):
+        try:
+            _simulate_comms_compute(each, lambda stage: schedule.stage_index_to_group_rank[stage], schedule._num_stages)
+        except Exception as error:
+            said.append(f"{type(error).__name__}: {error}"[:200])
+        else:
+            said.append("accepted")
+    return said
+
+
 def trained(job: dict, schedule: object, stages: list, modules: list, dtype: torch.dtype) -> dict:
     """Run the steps and compare with the unpipelined model."""
     inputs, targets = batch(job, dtype)
@@ -213,7 +248,8 @@ def trained(job: dict, schedule: object, stages: list, modules: list, dtype: tor
         dist.barrier()
         begun = time.perf_counter()
         more = {"target": targets, "losses": losses} if last in mine else {}
-        schedule.step(*((inputs,) if 0 in mine else ()), **more)
+        run = schedule.eval if job.get("evaluate") else schedule.step
+        run(*((inputs,) if 0 in mine else ()), **more)
         times.append(time.perf_counter() - begun)
     if job.get("timed"):
         return {"outcome": "ok", "step_seconds": times}
@@ -228,7 +264,7 @@ def trained(job: dict, schedule: object, stages: list, modules: list, dtype: tor
         expected.append(loss.detach())
         (loss / count if job["scale_grads"] else loss).backward()
     worst, missing = 0.0, []
-    for stage in mine:
+    for stage in () if job.get("evaluate") else mine:
         for (name, have), want in zip(modules[stage].named_parameters(), reference[stage].parameters(), strict=True):
             if have.grad is None:
                 missing.append(f"{stage}.{name}")

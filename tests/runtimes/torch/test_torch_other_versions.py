@@ -24,6 +24,8 @@ from tests.runtimes.server import HERE, Server
 
 pytestmark = pytest.mark.runtime
 
+FINDINGS = HERE.parent / "corpus" / "findings"
+
 VERSIONS = {"29": torch_versions.Version(2, 9), "214": torch_versions.Version(2, 14)}
 
 
@@ -79,9 +81,11 @@ def test_what_is_written_for_a_version_trains_on_it(other: Server, evidence: Any
 
 
 def test_before_2_10_split_backwards_are_not_scaled(other: Server, evidence: Any) -> None:
-    given = instance(linear(2), 3)
-    schedule = FAMILIES["zb-h1"].build(given)
+    given = instance(linear(2), 2)
+    schedule = torch_csv.load(FINDINGS / "torch-split-not-scaled.csv")
     seen = ask(other, given, torch_csv.dumps(schedule, given), "compute_only")
+    fused = ask(other, given, (FINDINGS / "torch-split-not-scaled-repaired.csv").read_text(), "compute_only")
+    assert fused["outcome"] == "ok"
     version = torch_versions.parse(other.versions["torch"])
     if torch_versions.reduces(version):
         assert seen["outcome"] == "ok"
