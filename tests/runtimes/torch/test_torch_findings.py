@@ -65,6 +65,11 @@ def test_deferred_receives_come_out_of_pytorchs_own_option(torch_server: Any) ->
     assert torch_server.ask(**run, defer=True)["outcome"] == "wrong"
 
 
+def test_split_backwards_are_scaled_by_this_version(torch_server: Any) -> None:
+    entry = FOUND["split backwards not scaled"]
+    assert ask(torch_server, entry, entry["verify"][0])["outcome"] == "ok"
+
+
 def test_pytorchs_own_1f1b_order_is_refused_by_pytorch(torch_server: Any) -> None:
     dumped = torch_server.ask(dump=["1F1B", 2, 2], seconds=10)["csv"]
     assert dumped == (FOLDER / "torch-1f1b-numbering.csv").read_text(encoding="utf-8")
