@@ -13,10 +13,10 @@ from math import lcm
 
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.solver.flat import Flat, Orders
-from bubbleproof.solver.periodic import Words, find_period
+from bubbleproof.solver.periodic import Words, cut_period, find_period
 from bubbleproof.solver.search import Budget, OutOfBudget, Search
 
-__all__ = ["Repeating", "Small", "enlarge", "in_flight", "small_instance"]
+__all__ = ["Repeating", "Small", "enlarge", "in_flight", "settle", "small_instance"]
 
 _WORTH = 2
 """The instance must have so many times the microbatches of the small one."""
@@ -44,8 +44,6 @@ def small_instance(instance: Instance, flat: Flat, modulus: int = 1) -> Instance
     """
     if instance.costs.varying or instance.memory.varying:
         return None  # microbatches differ: there is no smaller number of the same
-    if instance.costs.varying or instance.memory.varying:
-        return None  # they are given for each of the microbatches that there are
     most = in_flight(flat)
     routes = len(flat.microbatches)
     step = lcm(most, modulus) if routes == 1 else lcm(most, modulus, routes)
@@ -75,6 +73,10 @@ class Repeating(Search):
         self.steps = steps
         self.least: int | None = None
         """The best objective of orders that repeat."""
+        self.warm: int | None = None
+        """From which microbatch on every kind of op is known to repeat; None if it is not known."""
+        self.taken: list[Words] = []
+        """Words that were of use, the best last."""
 
     def offer(self, orders: Orders | None, source: str) -> int | None:
         """As `Search.offer`, and hand on what repeats if it is better than before."""
@@ -83,11 +85,16 @@ class Repeating(Search):
             words = self.words(orders)
             if words is not None and self.take(words, source):
                 self.least = value
+                self.taken.append(words)
         return value
 
     def words(self, orders: Orders) -> Words | None:
         """The words of orders with the first of the steps that fits; None if they do not repeat."""
         routes = len(self.flat.microbatches)
+        if self.warm is not None:
+            words = cut_period(self.flat, orders, (self.steps[0],) * routes, self.warm)
+            if words is not None:
+                return words
         return next(filter(None, (find_period(self.flat, orders, (step,) * routes) for step in self.steps)), None)
 
     def take(self, words: Words, source: str) -> bool:
@@ -104,8 +111,10 @@ class Small(Repeating):
         The search on the large instance.
     """
 
-    def __init__(self, instance: Instance, budget: Budget, outer: Search) -> None:
-        super().__init__(instance, budget, outer.seed, outer.workers)
+    def __init__(
+        self, instance: Instance, budget: Budget, outer: Search, steps: Sequence[int] = range(1, _STEPS + 1)
+    ) -> None:
+        super().__init__(instance, budget, outer.seed, outer.workers, steps)
         self.outer = outer
         self.counts = tuple(map(len, outer.flat.microbatches))
         self.best: tuple[Orders, str] | None = None
@@ -133,8 +142,13 @@ class Small(Repeating):
             self.best = None
 
 
-def enlarge(search: Search) -> None:
+def enlarge(search: Search) -> Sequence[Words]:
     """Offer schedules of a small instance, enlarged; does nothing where the instance is itself small.
+
+    Returns
+    -------
+    sequence of Words
+        What repeats in them.
 
     Raises
     ------
@@ -143,10 +157,45 @@ def enlarge(search: Search) -> None:
     """
     instance = small_instance(search.instance, search.flat)
     if instance is None:
-        return
+        return ()
     budget = search.budget
     small = Small(instance, Budget(budget.left / 4, budget.effort_left / 4), search)
     with contextlib.suppress(OutOfBudget):
         small.quickly()
     small.hand_over()
     budget.spend(small.budget.used)
+    return small.taken
+
+
+def settle(search: Search, taken: Sequence[Words] = ()) -> None:
+    """Offer schedules whose warm-up and cool-down CP-SAT has fitted around what repeats; see `solver.settle`.
+
+    Parameters
+    ----------
+    taken
+        Words to begin with; if there are none, those of the best schedule so far.
+
+    Raises
+    ------
+    OutOfBudget
+        The budget of `search` is used up.
+    """
+    from bubbleproof.solver.settle import settle_words
+
+    flat, orders = search.flat, search.orders
+    if not taken and orders is not None and len(flat.microbatches) == 1:
+        steps = {*range(1, _STEPS + 1), in_flight(flat)}
+        taken = [words for words in (find_period(flat, orders, (step,)) for step in sorted(steps)) if words is not None]
+    made: list[Small] = []
+
+    def make(instance: Instance, budget: Budget, step: int) -> Small:
+        made.append(Small(instance, budget, search, (step,)))
+        return made[-1]
+
+    budget = search.budget
+    share = Budget(budget.left / 4, budget.effort_left / 4)
+    with contextlib.suppress(OutOfBudget):
+        settle_words(flat, taken, share, make, search.instance.microbatches, {})
+    for small in made:
+        small.hand_over()
+    budget.spend(share.used)

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from bubbleproof.schedules.errors import BubbleproofError
 from bubbleproof.schedules.instance import Instance, Objective
 from bubbleproof.schedules.pattern import PeriodicSchedule
 from bubbleproof.solver.bounds import lower_bounds
@@ -24,6 +26,7 @@ from bubbleproof.solver.flat import Flat
 from bubbleproof.solver.periodic import Words
 from bubbleproof.solver.result import InternalError, OnProgress, Progress
 from bubbleproof.solver.search import Budget, OutOfBudget
+from bubbleproof.solver.settle import settle_words
 from bubbleproof.solver.steady import Timed, timed
 from bubbleproof.verify.every import Comparison, EveryCertificate, Rise, compare, rise
 from bubbleproof.verify.growth import Growth
@@ -31,9 +34,18 @@ from bubbleproof.verify.induction import Induction, induct
 from bubbleproof.verify.normal_form import Refused
 from bubbleproof.verify.report import Verdict
 
+if TYPE_CHECKING:
+    from bubbleproof.solver.cpsat.kernel import Kernel
+
 __all__ = ["EveryClass", "EveryRecord", "EverySolution", "solve_every"]
 
-_EFFORT_PER_SECOND = 0.25
+_EFFORT_PER_SECOND = 0.5
+_STEPS = 8
+"""Most microbatches per block that are looked for, beside as many as are in flight."""
+
+_MANY = 10_000
+"""More microbatches than any small instance has, in multiples of those in flight."""
+
 _FAR = 40
 """Rules are chosen where there are so many times the microbatches in flight."""
 
@@ -167,7 +179,7 @@ class _Found:
 class _Seek(Repeating):
     """A search on a small instance for the best words."""
 
-    def __init__(self, instance: Instance, budget: Budget, hunt: _Hunt, steps: range) -> None:
+    def __init__(self, instance: Instance, budget: Budget, hunt: _Hunt, steps: Sequence[int]) -> None:
         super().__init__(instance, budget, hunt.seed, hunt.workers, steps)
         self.hunt = hunt
         self.found: _Found | None = None
@@ -180,7 +192,7 @@ class _Seek(Repeating):
 
     def take(self, words: Words, source: str) -> bool:
         """Give the words times and keep the best."""
-        found = timed(words, max(1, words.rounds - 1))
+        found = timed(words, words.apart)
         if found is None:
             return False
         mine = _Found(words, found, source)
@@ -201,27 +213,41 @@ class _Hunt:
         self.instance, self.budget, self.seed, self.workers = instance, budget, seed, workers
         self.on_progress = on_progress
         self.few = 3 * in_flight(Flat(instance))
+        self.kernels: dict[int, Kernel | None] = {}
         self.certificate, self.bound = _best_rise(instance, self.few)
 
     def run(self) -> EverySolution:
-        first = self.seek(self.few, range(1, 9), 3)
+        flight = in_flight(Flat(self.instance))
+        first = self.seek(self.few, [*range(1, _STEPS + 1), *([flight] if flight > _STEPS else [])], 2)
         step, period = first.words.steps[0], first.words.period
         found = [first]
         more = range(self.few + 1, self.few + period)
-        found += [self.seek(m, range(step, step + 1), self.few + period - m) for m in more]
+        found += [self.seek(m, (step,), self.few + period - m) for m in more]
         classes = [self.judged(each) for each in found]
         return EverySolution(self.instance, tuple(sorted(classes, key=lambda c: c.record.residue)))
 
-    def seek(self, m: int, steps: range, share: int) -> _Found:
-        """The best words on an instance with m microbatches, within a share of the time that is left."""
-        budget = Budget(self.budget.left / share, self.budget.effort_left / share)
-        search = _Seek(self.instance.with_(microbatches=m), budget, self, steps)
+    def seek(self, m: int, steps: Sequence[int], share: int) -> _Found:
+        """The best words for m microbatches, and for any more in steps of a block, within a share of the time left."""
+        seconds, effort = self.budget.left / share, self.budget.effort_left / share
+        quick = Budget(seconds / 2, effort / 2)
+        search = _Seek(self.instance.with_(microbatches=m), quick, self, steps)
+        made = [search]
+
+        def make(instance: Instance, budget: Budget, step: int) -> _Seek:
+            made.append(_Seek(instance, budget, self, (step,)))
+            return made[-1]
+
         with contextlib.suppress(OutOfBudget):
             search.quickly()
-        self.budget.used += budget.used
-        if search.found is None:
-            raise InternalError("one microbatch at a time repeats, but no order that repeats was found")
-        return search.found
+        slow = Budget(seconds / 2, effort / 2)
+        if not search.done:
+            with contextlib.suppress(OutOfBudget):
+                settle_words(search.flat, search.taken, slow, make, m + _MANY * in_flight(search.flat), self.kernels)
+        self.budget.used += quick.used + slow.used
+        found = [each.found for each in made if each.found is not None and each.found.words.steps[0] in steps]
+        if not found:
+            raise BubbleproofError(f"no order that repeats was found for {m} microbatches and more; allow more time")
+        return min(found, key=lambda each: each.score)
 
     def compare(self, found: _Found) -> Comparison | None:
         """Words against the bound for every m."""

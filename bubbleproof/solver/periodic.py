@@ -16,7 +16,7 @@ from bubbleproof.schedules.errors import ScheduleError
 from bubbleproof.schedules.pattern import Anchor, IndexedOp, PeriodicSchedule, Segment
 from bubbleproof.solver.flat import Flat, Orders
 
-__all__ = ["Word", "Words", "find_period"]
+__all__ = ["Word", "Words", "cut_period", "find_period"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,12 @@ class Words:
     @property
     def _counts(self) -> tuple[int, ...]:
         return tuple(len(mine) for mine in self.flat.microbatches)
+
+    @property
+    def apart(self) -> int:
+        """From how many blocks on no op before the blocks names the microbatch of one after them."""
+        each = zip(self._counts, self.steps, strict=True)
+        return 1 + max((count - step * self.rounds) // step for count, step in each)
 
     def orders(self, n: int) -> Orders:
         """The orders for n ≥ 1 blocks."""
@@ -123,6 +129,38 @@ def find_period(flat: Flat, orders: Orders, steps: tuple[int, ...]) -> Words | N
         end = begin + rounds * length
         rows.append(Word(order[:begin], order[begin : begin + length], order[end:]))
     return Words(flat, steps, tuple(rows), rounds)
+
+
+def cut_period(flat: Flat, orders: Orders, steps: tuple[int, ...], first: int) -> Words | None:
+    """As `find_period`, where every kind of op is known to repeat from its microbatch number `first` on.
+
+    The blocks of a rank begin where it has run as many of every queue; somewhere else it may repeat in another way.
+    """
+    found = []
+    for queues, order in zip(flat.queues_of_rank, orders, strict=True):
+        times = {queue: steps[flat.route[queue]] for queue in queues if flat.size[queue]}
+        length = sum(times.values())
+        taken: Counter[int] = Counter()
+        begin = next(
+            (at for at, queue in enumerate(order) if _passed(taken, times, first) or taken.update((queue,))), len(order)
+        )
+        body = order[begin : begin + length]
+        rounds = 0
+        while order[begin + rounds * length : begin + (rounds + 1) * length] == body and len(body) == length:
+            rounds += 1
+        if not length or not rounds or Counter(body) != times:
+            return None
+        found.append((begin, rounds, body))
+    least = min(rounds for _, rounds, _ in found)
+    rows = [
+        Word(order[:begin], body, order[begin + least * len(body) :])
+        for order, (begin, _, body) in zip(orders, found, strict=True)
+    ]
+    return Words(flat, steps, tuple(rows), least)
+
+
+def _passed(taken: Counter[int], times: dict[int, int], first: int) -> bool:
+    return all(taken[queue] >= first for queue in times)
 
 
 def _longest_run(order: list[int], length: int) -> tuple[int, int]:

@@ -276,12 +276,14 @@ class Search:
         OutOfBudget
             The time or effort ended first. The best so far is kept.
         """
-        from bubbleproof.solver.enlarge import enlarge
+        from bubbleproof.solver.enlarge import enlarge, settle
 
         if not plain_is_best(self.instance):
             self.choosing()
-        enlarge(self)
+        taken = enlarge(self)
         best = None if self.done else self.quickly()
+        if not self.done:
+            settle(self, taken)
         self.crossings()
         if not self.done and self.flat.ops <= _WHOLE_MODEL:
             from bubbleproof.solver.cpsat.improve import improve

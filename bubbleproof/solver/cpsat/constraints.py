@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from bubbleproof.solver.cpsat.channels import add_channels
 from bubbleproof.solver.cpsat.orders import Orders
 from bubbleproof.solver.cpsat.variables import Variables, tails
 
-__all__ = ["add_constraints"]
+__all__ = ["Steady", "add_constraints", "add_steady"]
 
 
 def add_constraints(v: Variables) -> None:
@@ -20,6 +22,23 @@ def add_constraints(v: Variables) -> None:
     orders.add_monotony()
     if v.flat.instance.objective == "span":
         add_span(v)
+
+
+class Steady(NamedTuple):
+    """A steady state: microbatches `first` … `last` of each class repeat every `step` of them, `growth` later."""
+
+    step: int
+    growth: int
+    first: int
+    last: int
+
+
+def add_steady(v: Variables, steady: Steady) -> None:
+    """Every op of the middle starts a fixed time after the same op `step` microbatches before."""
+    for starts in v.start:
+        v.check()
+        for k in range(steady.first, min(len(starts), steady.last + 1) - steady.step):
+            v.model.add(starts[k + steady.step] == starts[k] + steady.growth)
 
 
 def add_dependencies(v: Variables) -> None:

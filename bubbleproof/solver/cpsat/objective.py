@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from ortools.sat.python import cp_model
 
 from bubbleproof.schedules.schedule import Schedule
-from bubbleproof.solver.cpsat.constraints import add_constraints
+from bubbleproof.solver.cpsat.constraints import Steady, add_constraints, add_steady
 from bubbleproof.solver.cpsat.stretch import stretched
 from bubbleproof.solver.cpsat.variables import Expired, Variables, add_variables
 from bubbleproof.solver.flat import Flat, Orders, Times
@@ -42,6 +42,8 @@ class Question:
         CP-SAT's linearization level. 0 is usually best for these models, 1 sometimes.
     hint
         Times of a longer schedule to start from.
+    steady
+        A steady state that the schedule must have; `impossible` then says nothing about others.
     """
 
     def __init__(
@@ -54,8 +56,10 @@ class Question:
         seed: int,
         linearization: int,
         hint: Times | None,
+        steady: Steady | None = None,
     ) -> None:
         self.flat, self.length, self.factor = stretched(flat, length)
+        self.steady = None if steady is None else steady._replace(growth=self.factor * steady.growth)
         self.hint = hint
         self.deadline = monotonic() + seconds
         self.stopped = False
@@ -74,6 +78,8 @@ class Question:
             if v is None:
                 return Answer("impossible", None, 0.0)
             add_constraints(v)
+            if self.steady is not None:
+                add_steady(v, self.steady)
             if self.hint is not None:
                 self._add_hint(v, self.hint)
             v.check()
