@@ -76,6 +76,29 @@ class Tiny:
                     found.append(("B", s, j))
         return found
 
+    def awaited(self, job: Job, ends: dict[Job, int]) -> bool:
+        """Whether something that needs this job has not run."""
+        kind, stage, j = job
+        if kind == "F":
+            users = [("F", s) for s in self.after[stage]] + [("B", stage)]
+        else:
+            users = [("B", s) for s in self.before[stage]] + ([("W", stage)] if kind == "B" else [])
+        return any((k, s, j) not in ends and (k != "B" or ("BW", s, j) not in ends) for k, s in users)
+
+    def work_left(self, ends: dict[Job, int]) -> list[int]:
+        """For each rank the least time of what it still has to run."""
+        found = [0] * self.instance.ranks
+        for s, j in self.cells:
+            rest = 0 if ("F", s, j) in ends else self.lasts(("F", s, j))
+            whole, half = self.lasts(("BW", s, j)), self.lasts(("W", s, j))
+            if ("B", s, j) in ends:
+                rest += 0 if ("W", s, j) in ends else half
+            elif ("BW", s, j) not in ends:
+                rest += min(whole, self.lasts(("B", s, j)) + half) if self.instance.costs.split else whole
+            for rank in self.ranks(s, j):
+                found[rank] += rest
+        return found
+
 
 def least_makespan(instance: Instance) -> int:
     """The least makespan of all schedules without pairs."""
@@ -85,16 +108,16 @@ def least_makespan(instance: Instance) -> int:
     cap = instance.memory.cap
     seen: dict[frozenset[Job], list[tuple[int, ...]]] = {}
     best = 1 << 60
-    stack: list[tuple[tuple[int, ...], tuple[int, ...], dict[Job, int]]] = [(start, static, {})]
+    stack: list[tuple[int, tuple[int, ...], tuple[int, ...], dict[Job, int]]] = [(0, start, static, {})]
     while stack:
-        free, level, ends = stack.pop()
+        last, free, level, ends = stack.pop()  # jobs are begun in the order of their starts
         jobs = tiny.next_jobs(ends)
         if not jobs:
             best = min(best, max(free))
             continue
-        if max(free) >= best:
+        if any(at + rest >= best for at, rest in zip(free, tiny.work_left(ends), strict=True)):
             continue
-        state = (*free, *(ends[job] for job in sorted(ends)))
+        state = (last, *free, *(ends[job] for job in sorted(ends) if tiny.awaited(job, ends)))
         others = seen.setdefault(frozenset(ends), [])
         if any(all(x <= y for x, y in zip(other, state, strict=True)) for other in others):
             continue
@@ -105,9 +128,12 @@ def least_makespan(instance: Instance) -> int:
             if arrivals is None:
                 continue
             ranks = tiny.ranks(job[1], job[2])
-            end = max([*arrivals, *(free[r] for r in ranks)]) + tiny.lasts(job)
+            begin = max([*arrivals, *(free[r] for r in ranks)])
+            if begin < last:
+                continue
+            end = begin + tiny.lasts(job)
             held = tuple(x + tiny.changes(job) * (r in ranks) for r, x in enumerate(level))
             if cap is not None and any(x > most for x, most in zip(held, cap, strict=True)):
                 continue
-            stack.append((tuple(end if r in ranks else x for r, x in enumerate(free)), held, {**ends, job: end}))
+            stack.append((begin, tuple(end if r in ranks else x for r, x in enumerate(free)), held, {**ends, job: end}))
     return best

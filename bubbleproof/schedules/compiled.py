@@ -13,26 +13,26 @@ from typing import TypeAlias
 from bubbleproof.schedules.errors import ScheduleError
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.schedules.op import BACKWARDS, Op, Slot, members
+from bubbleproof.schedules.placement import Placement
 from bubbleproof.schedules.schedule import Schedule
 
 __all__ = ["Compiled", "compile_schedule", "producers"]
 
 
-def producers(op: Op, stages: int) -> tuple[tuple[tuple[str, ...], int], ...]:
+def producers(op: Op, placement: Placement) -> tuple[tuple[tuple[str, ...], int], ...]:
     """What must have ended before an op may start: (kinds any of which will do, stage), same microbatch.
 
-    F of stage s needs F of stage s − 1. B (or BW) of stage s needs its own F and, unless s is the last stage, the
-    B (or BW) of stage s + 1. W needs its own B, R its own F; and a backward needs its own R if there is one.
+    F of stage s needs F of every stage that feeds s. B (or BW) of stage s needs its own F and the B (or BW) of every
+    stage that s feeds. W needs its own B, R its own F; and a backward needs its own R if there is one.
     """
     kind, stage, _ = op
     if kind == "F":
-        return ((("F",), stage - 1),) if stage else ()
+        return tuple((("F",), before) for before in placement.predecessors[stage])
     if kind == "W":
         return ((("B",), stage),)
     if kind == "R":
         return ((("F",), stage),)
-    own = (("F",), stage)
-    return (own,) if stage == stages - 1 else (own, (("B", "BW"), stage + 1))
+    return ((("F",), stage), *((("B", "BW"), after) for after in placement.successors[stage]))
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ _Input: TypeAlias = tuple[int, int, Op]
 def _inputs(node: int, slot: Slot, node_of: dict[Op, int], instance: Instance) -> list[_Input]:
     found: list[_Input] = []
     for op in members(slot):
-        for kinds, stage in producers(op, instance.stages):
+        for kinds, stage in producers(op, instance.placement):
             sources = [source for kind in kinds if (source := Op(kind, stage, op.microbatch)) in node_of]  # type: ignore[arg-type]
             if not sources:
                 raise ScheduleError(f"{op} needs {Op(kinds[0], stage, op.microbatch)}, which no rank runs")  # type: ignore[arg-type]

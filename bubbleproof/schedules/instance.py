@@ -201,6 +201,10 @@ class Instance:
         """The rank on which this stage of this microbatch runs."""
         return self.placement.routes[self.route_of_microbatch[microbatch]][stage]
 
+    def ranks_of(self, stage: int, microbatch: int) -> tuple[int, ...]:
+        """The ranks on which this stage of this microbatch runs."""
+        return (self.rank_of(stage, microbatch),)
+
     def duration(self, slot: Slot) -> int:
         """Duration of an op, or of an overlapped pair."""
         if isinstance(slot, Overlap):

@@ -44,9 +44,12 @@ def lower(schedule: Schedule, instance: Instance, *, reduce: bool = True, blocki
     ------
     ScheduleError
         The schedule does not fit the instance, or deadlocks.
+    InstanceError
+        The stages are no chain.
     """
     from bubbleproof.schedules.timeline import replay
 
+    instance.placement.need_chain("a program, whose transfers name one stage,")
     line = replay(schedule, instance)
     found = list(_messages(schedule, instance))
     steps = _by_time(line, found)

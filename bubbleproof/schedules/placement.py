@@ -16,9 +16,6 @@ from bubbleproof.schedules.errors import InstanceError
 
 __all__ = ["MAX_STAGES", "Placement", "PlacementKind", "bidirectional", "custom", "linear", "loop", "vee", "wave"]
 
-MAX_STAGES = 100_000
-"""Largest number of stages that is accepted."""
-
 PlacementKind: TypeAlias = Literal["linear", "loop", "vee", "wave", "bidirectional", "custom"]
 
 MAX_STAGES = 100_000
@@ -37,16 +34,21 @@ class Placement:
         Number of ranks p ≥ 1.
     routes
         One or two routes; ``routes[k][s]`` is the rank of stage s on route k. All routes have the same stages.
+    edges
+        The stage graph: (s, t) says that stage t takes the output of stage s. Left empty: a chain, stage s feeds s + 1.
+        Stages are numbered so that every edge leads to a higher one. The edges of a chain are stored as none.
 
     Raises
     ------
     InstanceError
-        No rank or no stage, a stage on a rank that does not exist, or a rank that holds no stage.
+        No rank or no stage, a stage on a rank that does not exist, or a rank that holds no stage; edges with a cycle,
+        to a lower stage, to a stage that does not exist, twice, or a stage that is on none of them.
     """
 
     kind: PlacementKind
     ranks: int
     routes: tuple[tuple[int, ...], ...]
+    edges: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(PlacementKind):
@@ -68,6 +70,10 @@ class Placement:
         for rank, held in enumerate(self.stages_of_rank):
             if not held:
                 raise InstanceError(f"rank {rank} holds no stage")
+        if self.edges:
+            _check_edges(self.edges, self.stages)
+            chain = tuple((stage, stage + 1) for stage in range(self.stages - 1))
+            object.__setattr__(self, "edges", () if tuple(sorted(self.edges)) == chain else tuple(sorted(self.edges)))
 
     @property
     def stages(self) -> int:
@@ -84,9 +90,82 @@ class Placement:
         return tuple(tuple(sorted(stages)) for stages in held)
 
     @property
+    def chain(self) -> bool:
+        """Whether every stage but the last feeds the next one and no other."""
+        return not self.edges
+
+    @cached_property
+    def predecessors(self) -> tuple[tuple[int, ...], ...]:
+        """For each stage those whose output it takes, ascending."""
+        if not self.edges:
+            return tuple((stage - 1,) if stage else () for stage in range(self.stages))
+        found: list[list[int]] = [[] for _ in range(self.stages)]
+        for a, b in self.edges:
+            found[b].append(a)
+        return tuple(map(tuple, found))
+
+    @cached_property
+    def successors(self) -> tuple[tuple[int, ...], ...]:
+        """For each stage those that take its output, ascending; none for a stage whose backward needs only its F."""
+        if not self.edges:
+            return tuple((stage + 1,) if stage < self.stages - 1 else () for stage in range(self.stages))
+        found: list[list[int]] = [[] for _ in range(self.stages)]
+        for a, b in self.edges:
+            found[a].append(b)
+        return tuple(map(tuple, found))
+
+    def need_chain(self, what: str) -> None:
+        """Refuse a stage graph that is not a chain.
+
+        Raises
+        ------
+        InstanceError
+            It is none; the message begins with `what`.
+        """
+        if self.edges:
+            a, b = next((a, b) for a, b in self.edges if b != a + 1 or self.successors[a] != (b,))
+            raise InstanceError(f"{what} needs stages in a chain, each feeding the next; here stage {a} feeds {b}")
+
+    @property
     def one_chunk(self) -> bool:
         """Whether every rank holds exactly one stage on one route."""
         return len(self.routes) == 1 and all(len(stages) == 1 for stages in self.stages_of_rank)
+
+
+def _check_edges(edges: Sequence[tuple[int, int]], stages: int) -> None:
+    for a, b in edges:
+        if not (0 <= a < stages and 0 <= b < stages):
+            raise InstanceError(f"placement.edges: {a} → {b}, but stages are 0 … {stages - 1}")
+    if len(set(edges)) < len(edges):
+        a, b = next(edge for index, edge in enumerate(edges) if edge in edges[:index])
+        raise InstanceError(f"placement.edges: {a} → {b} occurs twice")
+    back = next(((a, b) for a, b in edges if a >= b), None)
+    if back is not None:
+        cycle = _cycle(edges, back)
+        if cycle:
+            raise InstanceError(f"placement.edges has a cycle: {' → '.join(map(str, cycle))}")
+        raise InstanceError(f"placement.edges: {back[0]} → {back[1]}; number the stages so that edges lead upwards")
+    alone = set(range(stages)).difference(*edges)
+    if alone:
+        raise InstanceError(f"placement.edges: stage {min(alone)} is on no edge")
+
+
+def _cycle(edges: Sequence[tuple[int, int]], back: tuple[int, int]) -> tuple[int, ...]:
+    """A cycle among the edges, one through `back` if there is one; () if there is none."""
+    for first, start in (back, *(edge for edge in edges if edge[0] >= edge[1])):
+        came: dict[int, int] = {start: first}
+        front = [start]
+        for stage in front:  # grows while it is read
+            for a, b in edges:
+                if a == stage and b not in came:
+                    came[b] = a
+                    front.append(b)
+        if first in came:
+            path = [first]
+            while path[-1] != start:
+                path.append(came[path[-1]])
+            return (first, *reversed(path))
+    return ()
 
 
 def _checked(ranks: int, chunks: int = 1) -> None:
@@ -96,8 +175,6 @@ def _checked(ranks: int, chunks: int = 1) -> None:
         raise InstanceError(f"placement.chunks = {chunks}: a rank holds at least one chunk")
     if ranks * chunks > MAX_STAGES:  # before a list of that length is built
         raise InstanceError(f"{ranks} ranks × {chunks} chunks is beyond the limit of {MAX_STAGES} stages")
-    if ranks * chunks > MAX_STAGES:
-        raise InstanceError(f"placement: {ranks} ranks × {chunks} chunks is beyond the limit of {MAX_STAGES} stages")
 
 
 def linear(ranks: int) -> Placement:
@@ -130,7 +207,9 @@ def bidirectional(ranks: int) -> Placement:
     return Placement("bidirectional", ranks, (tuple(range(ranks)), tuple(reversed(range(ranks)))))
 
 
-def custom(rank_of_stage: Sequence[int | Sequence[int]], ranks: int | None = None) -> Placement:
+def custom(
+    rank_of_stage: Sequence[int | Sequence[int]], ranks: int | None = None, edges: Sequence[tuple[int, int]] = ()
+) -> Placement:
     """A placement given stage by stage: one list of ranks, or two for two routes.
 
     Parameters
@@ -139,6 +218,8 @@ def custom(rank_of_stage: Sequence[int | Sequence[int]], ranks: int | None = Non
         The rank of each stage; two such lists for two routes.
     ranks
         Number of ranks; left out, one more than the highest rank named.
+    edges
+        The stage graph; left out, a chain.
     """
     routes: list[tuple[int, ...]] = []
     flat: list[int] = []
@@ -152,4 +233,4 @@ def custom(rank_of_stage: Sequence[int | Sequence[int]], ranks: int | None = Non
     found = tuple(routes) or (tuple(flat),)
     if ranks is None:
         ranks = 1 + max((rank for route in found for rank in route), default=-1)
-    return Placement("custom", ranks, found)
+    return Placement("custom", ranks, found, tuple(edges))

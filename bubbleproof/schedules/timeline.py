@@ -145,17 +145,18 @@ class Timeline:
         sent, received = [0] * instance.ranks, [0] * instance.ranks
         out, into = [0] * instance.ranks, [0] * instance.ranks
         for rank, _, op in self.schedule.ops():
-            to = op.stage + 1 if op.kind == "F" else op.stage - 1
-            if op.kind in ("W", "R") or not 0 <= to < instance.stages:
+            if op.kind in ("W", "R"):
                 continue
-            target = instance.rank_of(to, op.microbatch)
-            if target == rank:
-                continue
-            size = 0 if sizes is None else sizes[min(op.stage, to)]
-            sent[rank] += 1
-            received[target] += 1
-            out[rank] += size
-            into[target] += size
+            graph = instance.placement
+            for to in (graph.successors if op.kind == "F" else graph.predecessors)[op.stage]:
+                target = instance.rank_of(to, op.microbatch)
+                if target == rank:
+                    continue
+                size = 0 if sizes is None else sizes[min(op.stage, to)]
+                sent[rank] += 1
+                received[target] += 1
+                out[rank] += size
+                into[target] += size
         return tuple(
             Traffic(s, r, None if sizes is None else o, None if sizes is None else i)
             for s, r, o, i in zip(sent, received, out, into, strict=True)

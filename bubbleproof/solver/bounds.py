@@ -6,7 +6,7 @@ from the definitions, so that a slip on either side shows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from math import gcd
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from bubbleproof.schedules.costs import Costs
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.solver.bounds_ends import Passage, find_ends
+from bubbleproof.solver.bounds_graph import graph_bounds
 from bubbleproof.solver.bounds_pairs import most_saved, opening
 from bubbleproof.verify.certificate import Certificate
 
@@ -411,18 +412,29 @@ def lower_bounds(instance: Instance) -> list[Certificate]:
     -----
     Rules and proofs are in docs/bounds.md. Of equal values the one with the simplest rule comes first.
     """
-    bounds = _Bounds(instance)
-    found = []
-    for rule in (
-        bounds.chains,
-        bounds.loads,
-        bounds.arrivals,
-        bounds.windows,
-        bounds.ends,
-        bounds.pairings,
-        bounds.residences,
-    ):
-        best = max(rule(), key=lambda c: c.value, default=None)
-        if best is not None:
-            found.append(best)
+    found: list[Certificate] = []
+    if not instance.placement.edges:
+        bounds = _Bounds(instance)
+        for rule in (
+            bounds.chains,
+            bounds.loads,
+            bounds.arrivals,
+            bounds.windows,
+            bounds.ends,
+            bounds.pairings,
+            bounds.residences,
+        ):
+            found += _best(rule())
+    if instance.placement.edges or instance.costs.varying or instance.memory.varying:
+        by_rule: dict[str, list[Certificate]] = {}
+        for certificate in graph_bounds(instance):
+            by_rule.setdefault(certificate.rule, []).append(certificate)
+        for certificates in by_rule.values():
+            found += _best(certificates)
     return sorted(found, key=lambda c: -c.value)
+
+
+def _best(certificates: Iterable[Certificate]) -> list[Certificate]:
+    """The first of those with the highest value; none of none."""
+    best = max(certificates, key=lambda c: c.value, default=None)
+    return [] if best is None else [best]

@@ -142,12 +142,14 @@ def solve_every(
     Raises
     ------
     BubbleproofError
-        No order that repeats was found, or the instance has another number of microbatches written into it.
+        No order that repeats was found, the instance has another number of microbatches written into it, or its stages
+        are no chain.
     InternalError
         The judge refuses a pattern. A bug.
     """
     if objective is not None:
         instance = instance.with_(objective=objective)
+    instance.placement.need_chain("a schedule for every number of microbatches")
     threads = workers or os.cpu_count() or 1
     effort = time_limit * _EFFORT_PER_SECOND if threads == 1 else None
     hunt = _Hunt(instance, Budget(time_limit, effort), seed, threads, on_progress)

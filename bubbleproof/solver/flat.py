@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeAlias
 
 from bubbleproof.schedules.instance import Instance
@@ -82,7 +83,6 @@ class Flat:
             ranks = instance.placement.routes[route]
             for stage, rank in enumerate(ranks):
                 base = (index * stages + stage) * width
-                forward, backward = ranks[stage - 1 : stage], ranks[stage + 1 : stage + 2]
                 for offset, kind in enumerate(self.kinds):
                     self.rank.append(rank)
                     self.duration.append(instance.costs.of(kind, stage, first))
@@ -92,9 +92,11 @@ class Flat:
                     self.route.append(route)
                     self.alike.append(index)
                     self.queues_of_rank[rank].append(base + offset)
-                up = ((base - width, instance.costs.message(forward[0], rank)),) if stage else ()
-                down = ((base + width + 1, instance.costs.message(backward[0], rank)),) if backward else ()
-                self.inputs.append(up)
+                start = index * stages * width
+                before, after = instance.placement.predecessors[stage], instance.placement.successors[stage]
+                up = ((start + s * width, instance.costs.message(ranks[s], rank)) for s in before)
+                down = ((start + s * width + 1, instance.costs.message(ranks[s], rank)) for s in after)
+                self.inputs.append(tuple(up))
                 self.inputs.append(((base, 0), *down))
                 if width == 3:
                     self.inputs.append(((base + 1, 0),))
@@ -111,6 +113,32 @@ class Flat:
     def ranks(self) -> int:
         """Number of ranks."""
         return self.instance.ranks
+
+    @cached_property
+    def _led(self) -> list[int]:
+        """For each queue those of its class whose op depends on its own for the same microbatch, as bits."""
+        found = [0] * len(self.rank)
+        size = self.instance.stages * self.width
+        for queue in reversed(self.topological()):
+            for target, _ in self.outputs[queue]:
+                found[queue] |= found[target] | 1 << target % size
+        return found
+
+    def leads(self, queue: int, target: int) -> bool:
+        """Whether for every microbatch the op of `target` depends on that of `queue`, directly or not."""
+        if self.alike[queue] != self.alike[target]:
+            return False
+        return bool(self._led[queue] >> target % (self.instance.stages * self.width) & 1)
+
+    def topological(self) -> list[int]:
+        """Queues such that, microbatch after microbatch, each op comes after its inputs."""
+        width, stages = self.width, self.instance.stages
+        found = []
+        for base in range(0, len(self.rank), stages * width):
+            found += [base + stage * width for stage in range(stages)]
+            for i in range(1, width):
+                found += [base + stage * width + i for stage in reversed(range(stages))]
+        return found
 
     @property
     def arrays(self) -> Arrays:

@@ -125,13 +125,13 @@ class _Run:
         self.flat, self.knobs, self.reserve = flat, knobs, reserve
         n = len(flat.rank)
         self.done = [0] * n
-        # arrival[q][k]: when the k-th op of queue q has its input from another stage; for W and for B of the last
+        # arrival[q][k]: when the k-th op of queue q has its inputs from other stages; for W and for B of the last
         # stage, from its own B or F
         self.arrival: list[list[int]] = [[] for _ in range(n)]
         self.level = [0] * flat.ranks
         self.free = [0] * flat.ranks
         self.orders: Orders = [[] for _ in range(flat.ranks)]
-        width, top = flat.width, flat.instance.stages - 1
+        width = flat.width
         self.lines: list[list[int]] = []
         for queues in flat.queues_of_rank:
             lines = sorted((q for q in queues if q % width == 0), key=lambda q: flat.stage[q], reverse=knobs.late)
@@ -152,11 +152,18 @@ class _Run:
         for queue, targets in enumerate(flat.outputs):
             for target, delay in targets:
                 own_forward = queue % width == 0 and target == queue + 1
-                if not own_forward or flat.stage[queue] == top:
+                if not own_forward or len(flat.inputs[target]) == 1:
                     self.feeds[queue].append((target, delay))
         for queue in range(0, n, width):
-            if flat.stage[queue] == 0:
+            if not flat.inputs[queue]:
                 self.arrival[queue] = [0] * flat.size[queue]
+        # for queues that several stages feed: what has arrived from each of them
+        self.joins: dict[int, dict[int, list[int]]] = {}
+        if flat.instance.placement.edges:
+            for queue, targets in enumerate(self.feeds):
+                for target, _ in targets:
+                    self.joins.setdefault(target, {})[queue] = []
+            self.joins = {target: sources for target, sources in self.joins.items() if len(sources) > 1}
 
     def go(self) -> Orders | None:
         flat = self.flat
@@ -176,7 +183,7 @@ class _Run:
             heappush(events, (end, rank))
             for target, _ in self.feeds[queue]:
                 other = rank_of[target]
-                if other != rank:
+                if other != rank and self.arrival[target]:
                     heappush(events, (max(self.arrival[target][-1], self.free[other]), other))
         return None if left else self.orders
 
@@ -190,8 +197,20 @@ class _Run:
         if self.in_flight:
             self.in_flight[queue][0] += (1, -1, 0)[queue % flat.width]
         for target, delay in self.feeds[queue]:
-            self.arrival[target].append(end + delay if flat.wires is None else self.sent_at(rank, target, end) + delay)
+            at = end + delay if flat.wires is None else self.sent_at(rank, target, end) + delay
+            if target in self.joins:
+                self.join(target, queue, at)
+            else:
+                self.arrival[target].append(at)
         return end
+
+    def join(self, target: int, queue: int, at: int) -> None:
+        """Take note of one of several inputs; they have arrived when the last of them has."""
+        sources = self.joins[target]
+        sources[queue].append(at)
+        k = len(self.arrival[target])
+        if all(len(arrived) > k for arrived in sources.values()):
+            self.arrival[target].append(max(arrived[k] for arrived in sources.values()))
 
     def sent_at(self, rank: int, target: int, end: int) -> int:
         """When a message that is ready at `end` goes: its channel may be occupied."""

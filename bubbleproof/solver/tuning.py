@@ -30,6 +30,8 @@ def _fits(flat: Flat, extra: int) -> tuple[int, ...]:
     """In-flight limits equal to the forwards that fit in before the first backward can be back, plus `extra`."""
     width = flat.width
     found = [0] * (len(flat.rank) // width)
+    if flat.instance.placement.edges:
+        return _fits_graph(flat, extra)
     for base in range(0, len(flat.rank), width):  # lines of a route in ascending order of stages
         if flat.stage[base] < flat.instance.stages - 1:
             continue
@@ -39,6 +41,22 @@ def _fits(flat: Flat, extra: int) -> tuple[int, ...]:
                 hop = flat.inputs[queue + width][0][1] + flat.inputs[queue + 1][1][1]
                 wait += flat.duration[queue] + flat.duration[queue + width + 1] + hop
             found[queue // width] = max(1, wait // max(1, flat.duration[queue]) + extra)
+    return tuple(found)
+
+
+def _fits_graph(flat: Flat, extra: int) -> tuple[int, ...]:
+    """The same for stages that are no chain."""
+    width, stages = flat.width, flat.instance.stages
+    back = [0] * len(flat.rank)
+    """Of each queue with a backward: from the last forward that it follows from to its start."""
+    found = [1] * (len(flat.rank) // width)
+    for top in range(stages * width, len(flat.rank) + 1, stages * width):
+        for base in range(top - width, top - stages * width - 1, -width):
+            for source, delay in flat.inputs[base + 1][1:]:
+                there = flat.inputs[source - 1]
+                forth = max((time for queue, time in there if queue == base), default=0) + flat.duration[source - 1]
+                back[base + 1] = max(back[base + 1], forth + back[source] + flat.duration[source] + delay)
+            found[base // width] = max(1, (flat.duration[base] + back[base + 1]) // max(1, flat.duration[base]) + extra)
     return tuple(found)
 
 

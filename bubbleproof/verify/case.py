@@ -144,18 +144,27 @@ class Case:
                     units[unit] = (min(first, this, key=_position), max(last, this, key=_position))
         return units
 
+    @cached_property
+    def _neighbours(self) -> tuple[list[list[int]], list[list[int]]]:
+        """For each stage those that feed it, and those that it feeds: the one before and the one behind in a chain."""
+        feeding: list[list[int]] = [[] for _ in range(self._stages)]
+        fed: list[list[int]] = [[] for _ in range(self._stages)]
+        for a, b in self.instance.placement.edges or [(s, s + 1) for s in range(self._stages - 1)]:
+            feeding[b].append(a)
+            fed[a].append(b)
+        return feeding, fed
+
     def needs(self) -> Iterator[Need]:
         """Every dependency between two ops that are there, each on its own rank."""
-        last_stage = self._stages - 1
+        feeding, fed = self._neighbours
         for (letter, stage, microbatch), (_, (op, at)) in self._units.items():
             inputs: list[Unit] = []
-            if letter == "F" and stage > 0:
-                inputs.append(("F", stage - 1, microbatch))
+            if letter == "F":
+                inputs.extend(("F", other, microbatch) for other in feeding[stage])
             elif letter == "G":
                 inputs.append(("F", stage, microbatch))
                 inputs.append(("R", stage, microbatch))
-                if stage < last_stage:
-                    inputs.append(("G", stage + 1, microbatch))
+                inputs.extend(("G", other, microbatch) for other in fed[stage])
             elif letter == "R":
                 inputs.append(("F", stage, microbatch))
             elif letter == "W" and Op("B", stage, microbatch) in self.places:

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 from itertools import pairwise
 from math import gcd
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.verify.crossing import crossing
 from bubbleproof.verify.ends import ends
+from bubbleproof.verify.graph_rules import GRAPH_RULES
 from bubbleproof.verify.normal_form import Refused, Step
 from bubbleproof.verify.pairing import pairs
 
 __all__ = ["RULES", "Certificate", "CertificateVerdict", "Rule", "check"]
 
-Rule = Literal["chain", "load", "window", "arrival", "ends", "pairs", "residence", "crossing"]
-RULES: tuple[Rule, ...] = ("chain", "load", "window", "arrival", "ends", "pairs", "residence", "crossing")
+Rule = Literal["chain", "load", "window", "arrival", "ends", "pairs", "residence", "crossing", "path", "busy", "held"]
+RULES: tuple[Rule, ...] = get_args(Rule)
 
 
 class Certificate(
@@ -43,7 +44,7 @@ class Certificate(
     value
         The bound, in the instance's time unit.
     rank
-        The rank whose ops are counted; −1 for the rule ``chain``.
+        The rank whose ops are counted; −1 for the rules ``chain`` and ``path``.
     via
         The rank whose span is bounded; −1 for the makespan of the whole step.
     windows
@@ -235,7 +236,7 @@ def check(instance: Instance, certificate: Certificate) -> CertificateVerdict:
 def _parts(instance: Instance, certificate: Certificate) -> dict[str, int]:
     """The summands of the bound."""
     rank, via = certificate.rank, certificate.via
-    if certificate.rule not in _ARGUMENTS:
+    if certificate.rule not in RULES:
         raise Refused("no such rule")
     if certificate.objective not in ("makespan", "span"):
         raise Refused(f"no such objective as {certificate.objective!r}")
@@ -243,10 +244,12 @@ def _parts(instance: Instance, certificate: Certificate) -> dict[str, int]:
         raise Refused(f"rank {rank} via {via}: ranks are 0 … {instance.ranks - 1}")
     if certificate.objective == "span" and via < 0:
         raise Refused("a bound on the span names the rank whose span it bounds")
-    if (rank < 0) != (certificate.rule == "chain"):
-        raise Refused("a rank is named by every rule but chain")
+    if (rank < 0) != (certificate.rule in ("chain", "path")):
+        raise Refused("a rank is named by every rule but chain and path")
     if certificate.windows and certificate.rule != "window":
         raise Refused("only the rule window counts windows")
+    if certificate.rule in GRAPH_RULES:
+        return GRAPH_RULES[certificate.rule](instance, rank, via)
     step = Step(instance)
     if rank >= 0 and not step.held[rank]:
         raise Refused(f"no microbatch passes rank {rank}")

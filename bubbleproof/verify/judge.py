@@ -74,7 +74,14 @@ def verify(
     Report
         PROVED or VIOLATED, with the violations, the assumptions and the recomputed figures. Nothing that a schedule,
         timeline or claim contains raises an error.
+
+    Raises
+    ------
+    InstanceError
+        The stages are no chain, which every runtime wants.
     """
+    if target is not None:
+        instance.placement.need_chain(target)
     case = Case(schedule, instance, timeline, claims, target)
     gathered = gather(case, rules_for(target), _assumed(instance), listed_per_rule)
     return Report(

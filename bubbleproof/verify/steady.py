@@ -108,6 +108,8 @@ def steady(pattern: PeriodicSchedule, instance: Instance) -> Steady:
     reason = ""
     if instance.costs.channel != "latency":
         reason = "messages occupy channels, which times for every n do not say"
+    if not instance.placement.chain:
+        reason = "the stages are no chain"
     if instance.costs.varying:
         reason = "durations differ from microbatch to microbatch"
     reason = reason or next(_late_slots(pattern, rows), "") or next(_late_inputs(pattern, rows, instance), "")

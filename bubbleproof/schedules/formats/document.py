@@ -6,6 +6,7 @@ import difflib
 import re
 import types
 import typing
+from dataclasses import replace
 from typing import Annotated, Any, TypeVar, get_args
 
 import msgspec
@@ -52,6 +53,7 @@ class PlacementTable(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=T
     ranks: Positive | None = None
     chunks: Positive | None = None
     rank_of_stage: list[Natural | list[Natural]] | None = None
+    edges: list[list[Natural]] | None = None
     route_of_microbatch: str | list[Natural] | None = None
 
 
@@ -234,7 +236,7 @@ def instance_of(document: InstanceDocument, where: str) -> Instance:
 
 def _build(document: InstanceDocument, units: Units) -> Instance:
     cost, memory = document.cost, document.memory
-    placement = _placement(document.placement)
+    placement = _with_edges(_placement(document.placement), document.placement.edges)
     comm = cost.comm if isinstance(cost.comm, int) else {_edge(key): value for key, value in cost.comm.items()}
     costs = Costs.make(
         placement.stages,
@@ -296,6 +298,18 @@ def _placement(table: PlacementTable) -> Placement:
             f'placement.chunks = {chunks}, but placement.kind = "{kind}" has {fixed} per rank and route'
         )
     return {"linear": linear, "vee": vee, "bidirectional": bidirectional}[kind](ranks)
+
+
+def _with_edges(placement: Placement, edges: list[list[int]] | None) -> Placement:
+    """The placement with its stage graph."""
+    if edges is None:
+        return placement
+    for edge in edges:
+        if len(edge) != 2:
+            raise InstanceError(f"placement.edges: {_short(edge)} is no edge; an edge is two stages, like [0, 2]")
+    if not edges and placement.stages > 1:
+        raise InstanceError("placement.edges is empty; leave it out for a chain of stages")
+    return replace(placement, edges=tuple((a, b) for a, b in edges))
 
 
 def _routes(given: str | list[int] | None, microbatches: int, routes: int) -> tuple[int, ...]:
@@ -381,6 +395,7 @@ def _placement_table(instance: Instance) -> PlacementTable:
     if placement.kind == "custom":
         routes = placement.routes
         table.rank_of_stage = list(routes[0]) if len(routes) == 1 else [list(route) for route in routes]
+    table.edges = [[a, b] for a, b in placement.edges] or None
     if len(placement.routes) == 2 and instance.route_of_microbatch != tuple(int(j >= (m + 1) // 2) for j in range(m)):
         alternate = instance.route_of_microbatch == tuple(j % 2 for j in range(m))
         table.route_of_microbatch = "alternate" if alternate else list(instance.route_of_microbatch)

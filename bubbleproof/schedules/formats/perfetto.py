@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from bubbleproof.schedules.op import Op, Slot, members
@@ -80,14 +81,13 @@ def _slices(timeline: Timeline, scale: int) -> Iterator[dict[str, Any]]:
 def _arrows(timeline: Timeline, scale: int) -> Iterator[dict[str, Any]]:
     """An arrow from each producer to its consumer on another rank; it leaves and arrives inside the two slices."""
     when = {op: (rank, start, end) for rank, slot, start, end in _slots(timeline) for op in members(slot)}
-    stages = timeline.instance.stages
+    graph = timeline.instance.placement
     number = 0
     for op, (rank, start, end) in when.items():
-        ahead = op.stage + 1 if op.kind == "F" else op.stage - 1
-        if op.kind in ("W", "R") or not 0 <= ahead < stages:
+        if op.kind in ("W", "R"):
             continue
-        kinds = ("F",) if op.kind == "F" else ("B", "BW")
-        for kind in kinds:
+        users = (graph.successors if op.kind == "F" else graph.predecessors)[op.stage]
+        for kind, ahead in product(("F",) if op.kind == "F" else ("B", "BW"), users):
             target = when.get(Op(kind, ahead, op.microbatch))  # type: ignore[arg-type]  # a literal of the three
             if target is None or target[0] == rank:
                 continue

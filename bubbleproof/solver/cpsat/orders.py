@@ -5,9 +5,8 @@ from __future__ import annotations
 from ortools.sat.python import cp_model
 
 from bubbleproof.solver.cpsat.variables import Variables
-from bubbleproof.solver.flat import Flat
 
-__all__ = ["Orders", "leads_to", "place_in_microbatch"]
+__all__ = ["Orders"]
 
 
 class Orders:
@@ -37,12 +36,10 @@ class Orders:
         v, flat = self.v, self.v.flat
         if queue == other:
             return i < k
-        if flat.alike[queue] == flat.alike[other]:
-            first, second = place_in_microbatch(flat, queue), place_in_microbatch(flat, other)
-            if first < second and i <= k and leads_to(flat, queue):
-                return True
-            if second < first and k <= i and leads_to(flat, other):
-                return False
+        if i <= k and flat.leads(queue, other):
+            return True
+        if k <= i and flat.leads(other, queue):
+            return False
         low, high = v.low, v.high
         if low[queue][i] + flat.duration[queue] > high[other][k]:
             return False
@@ -60,15 +57,3 @@ class Orders:
             later = literals.get((queue, i, other, k + 1))
             if later is not None:
                 model.add_implication(literal, later)
-
-
-def place_in_microbatch(flat: Flat, queue: int) -> int:
-    """Position of a queue's ops among the ops of a microbatch: forwards up, backwards down, each W after its B."""
-    width, stages = flat.width, flat.instance.stages
-    stage, kind = flat.stage[queue], queue % width
-    return stage if kind == 0 else stages + (stages - 1 - stage) * (width - 1) + kind - 1
-
-
-def leads_to(flat: Flat, queue: int) -> bool:
-    """Whether all that is later in a microbatch depends on this queue's op: W leads nowhere, all else does."""
-    return flat.width == 2 or queue % 3 != 2

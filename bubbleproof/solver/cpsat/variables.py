@@ -58,18 +58,6 @@ class Variables:
         return self.start[queue][k] + self.flat.duration[queue]
 
 
-def _topological(flat: Flat) -> list[int]:
-    """Queues such that, microbatch after microbatch, each op comes after its inputs."""
-    width, stages = flat.width, flat.instance.stages
-    found = []
-    for route in range(len(flat.microbatches)):
-        base = route * stages * width
-        found += [base + stage * width for stage in range(stages)]
-        for i in range(1, width):
-            found += [base + stage * width + i for stage in reversed(range(stages))]
-    return found
-
-
 def heads(flat: Flat) -> list[list[int]]:
     """For each op the least time from the first start of all to its start.
 
@@ -78,7 +66,7 @@ def heads(flat: Flat) -> list[list[int]]:
     """
     head = [[0] * n for n in flat.size]
     width = flat.width
-    for queue in _topological(flat):
+    for queue in flat.topological():
         base = queue - queue % width
         before = sum(flat.duration[base:queue])
         for k in range(flat.size[queue]):
@@ -99,7 +87,7 @@ def tails(flat: Flat, rank: int | None = None) -> list[list[int]]:
     never = -(1 << 60)
     tail = [[0 if rank is None or flat.rank[q] == rank else never] * n for q, n in enumerate(flat.size)]
     width = flat.width
-    for queue in reversed(_topological(flat)):
+    for queue in reversed(flat.topological()):
         base = queue - queue % width
         after = sum(flat.duration[queue + 1 : base + width])
         mine = rank is None or flat.rank[queue] == rank
@@ -123,10 +111,16 @@ def _horizon(flat: Flat, length: int) -> int:
     a forward, and its microbatch comes back through every rank of its route; so if r is on that route, q starts before
     r has ended, by length, and ends by 2 · length. Otherwise a chain of ranks leads from r to q in which each two
     neighbours share a route, and each step adds a length; ranks that no such chain joins can be shifted on their own.
+
+    In a graph of stages with one sink, a microbatch comes back through every stage, so that the first case holds. Else
+    two ranks that share an edge start within a length of each other: a forward of the one precedes one of the other,
+    and the backwards the other way round.
     """
     if flat.instance.objective == "makespan":
         return length
     placement = flat.instance.placement
+    if placement.edges:
+        return (2 if sum(not after for after in placement.successors) == 1 else placement.ranks + 1) * length
     everywhere = all(set(route) == set(range(placement.ranks)) for route in placement.routes)
     return (2 if everywhere else placement.ranks + 1) * length
 

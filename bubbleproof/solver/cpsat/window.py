@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from ortools.sat.python import cp_model
 
-from bubbleproof.solver.cpsat.orders import leads_to, place_in_microbatch
 from bubbleproof.solver.flat import Flat, Orders, Times
 
 __all__ = ["Window"]
@@ -190,12 +189,10 @@ class Window:
         flat, (queue, k), (target, i) = self.flat, op[:2], other[:2]
         if queue == target:
             return k < i
-        if flat.alike[queue] == flat.alike[target]:
-            here, there = place_in_microbatch(flat, queue), place_in_microbatch(flat, target)
-            if here < there and k <= i and leads_to(flat, queue):
-                return True
-            if there < here and i <= k and leads_to(flat, target):
-                return False
+        if k <= i and flat.leads(queue, target):
+            return True
+        if i <= k and flat.leads(target, queue):
+            return False
         if self.earliest[queue, k] + flat.duration[queue] > self.latest[target, i]:
             return False
         if self.earliest[target, i] + flat.duration[target] > self.latest[queue, k]:

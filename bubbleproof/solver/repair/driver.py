@@ -67,7 +67,10 @@ def repair(
     NoRepair
         What is wrong is not a matter of order and communication, such as memory over the cap; or no change was found
         that the judge proves safe.
+    InstanceError
+        The stages are no chain.
     """
+    instance.placement.need_chain("repair")
     judge = _Judge(instance, channel, target, scale_grads, isinstance(given, Program))
     program = given if isinstance(given, Program) else Program.of(given.orders, given.name)
     before = judge.report(program)
