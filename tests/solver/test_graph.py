@@ -158,6 +158,19 @@ def test_the_span_that_is_found_is_at_least_the_bound_and_judged(seed):
     assert record.level != "open" or not plain_is_best(instance)
 
 
+def test_no_order_has_a_smaller_span_than_what_is_refuted_though_the_second_encoder_starts_first():
+    placement = custom([0, 1, 0], 2, ENCODERS)
+    for seed in range(12):
+        rng = random.Random(seed)
+        costs = Costs.make(
+            3, F=[rng.randint(0, 3) for _ in range(3)], B=[rng.randint(1, 4) for _ in range(3)], comm=rng.randint(0, 3)
+        )
+        instance = Instance(placement, 2, costs, Memory.make(3, 2), "span")
+        record = solve(instance, time_limit=20, workers=1).record
+        least = min(align(random_order(instance, rng), instance).span for _ in range(150))
+        assert record.bound <= record.value <= least
+
+
 def encoders(m: int = 2) -> Instance:
     """Two encoders on ranks 0 and 1, the decoder on rank 2."""
     return Instance(custom([0, 1, 2], 3, ENCODERS), m, Costs.make(3, F=[1, 5, 1], B=1, comm=1), Memory.make(3, 3))

@@ -81,8 +81,8 @@ def add_span(v: Variables) -> None:
         for queue in queues:
             for k in range(flat.size[queue]):
                 model.add(v.end(queue, k) + tail[queue][k] <= first + v.length)
-    if len(flat.microbatches) == 1:
-        model.add(v.start[0][0] == 0)
+    if len(flat.microbatches) == 1 and all(flat.instance.placement.predecessors[1:]):
+        model.add(v.start[0][0] == 0)  # everything follows from it
 
 
 def add_memory(v: Variables, orders: Orders) -> None:
