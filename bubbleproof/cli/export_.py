@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bubbleproof.cli import export_torch, options
+from bubbleproof.cli import export_megatron, export_torch, options
 
 if TYPE_CHECKING:
     from bubbleproof.schedules.formats.torch_versions import Version
@@ -28,10 +28,10 @@ examples:
 The schedule is verified first; one that violates a rule is not exported, and the exit code is 1.
 """
 
-_READABLE = ("json", "torch-csv", "spectrax", "jaxpp", "deepspeed")
+_READABLE = ("json", "torch-csv", "spectrax", "jaxpp", "deepspeed", "megatron")
 _CHANNELS = ("eager", "rendezvous-pair", "rendezvous-rank", "per-direction", "per-edge", "batched", "even-odd")
 _TARGETS = (
-    *("torch-csv", "torch-comms", "torchtitan", "spectrax", "jaxpp", "deepspeed", "program"),
+    *("torch-csv", "torch-comms", "torchtitan", "spectrax", "jaxpp", "deepspeed", "megatron", "program"),
     *("perfetto", "svg", "json", "dot", "graphml"),
 )
 
@@ -56,6 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "default: rendezvous-pair",
     )
     export_torch.configure(parser)
+    export_megatron.configure(parser)
     parser.add_argument("-o", "--output", type=options.file_name, metavar="OUT", help="default: standard output")
 
 
@@ -82,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         text = best_text(timeline)
     else:
-        text = format_named(arguments.to).writer()(timeline)
+        text = export_megatron.text_of(arguments, timeline) or format_named(arguments.to).writer()(timeline)
     if arguments.output:
         write_atomic(Path(arguments.output), text)
         if titan:

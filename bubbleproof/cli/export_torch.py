@@ -30,7 +30,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--no-scale-grads", dest="scale_grads", action="store_false", help="PyTorch will not divide gradients by m"
     )
     group = parser.add_argument_group("for torchtitan", "its options are written next to OUT, to OUT.args")
-    group.add_argument("--microbatch-size", type=options.positive, metavar="N", help="samples in one; default: 1")
+    group.add_argument(
+        "--microbatch-size", type=options.positive, metavar="N", help="samples in one, also for megatron; default: 1"
+    )
     group.add_argument(
         "--layers", type=options.positive, metavar="N", help="of the model: for over two stages per rank"
     )
@@ -69,7 +71,7 @@ def titan_arguments(arguments: argparse.Namespace, instance: Instance) -> list[s
 
     if arguments.to != "torchtitan":
         for name in ("microbatch_size", "layers"):
-            if getattr(arguments, name) is not None:
+            if getattr(arguments, name) is not None and (arguments.to, name) != ("megatron", "microbatch_size"):
                 raise FormatError(f"--{name.replace('_', '-')} is for torchtitan")
         return []
     return torchtitan.arguments(

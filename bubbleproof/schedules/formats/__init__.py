@@ -106,6 +106,13 @@ FORMATS = {
             f"{_HERE}.deepspeed",
             reads="loads",
         ),
+        Format(
+            "megatron",
+            ".megatron.args",
+            "arguments of Megatron-core's training script, which choose one of its own orders",
+            f"{_HERE}.megatron",
+            reads="loads",
+        ),
         Format("perfetto", ".trace.json", "trace for ui.perfetto.dev and chrome://tracing", f"{_HERE}.perfetto"),
         Format("svg", ".svg", "picture of the timeline", "bubbleproof.schedules.draw.svg"),
         Format("dot", ".dot", "dependency graph for Graphviz", f"{_HERE}.graphs", writes="write_dot"),

@@ -17,7 +17,8 @@ from bubbleproof.schedules.timeline import replay
 def test_every_format_writes_a_small_schedule(entry):
     instance = Instance(linear(1), 1, Costs.make(1, F=1, B=1), Memory.make(1, 1))
     text = entry.writer()(replay(Schedule.parse(["0F0 0BW0"]), instance))
-    assert "F" in text
+    # arguments choose an order and name no op
+    assert ("F" if entry.name != "megatron" else "--pipeline-model-parallel-size 1") in text
     assert text.endswith("\n")
 
 
