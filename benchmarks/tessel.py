@@ -18,11 +18,19 @@ from benchmarks.rows import Result, Row, arguments, run, summary
 from bubbleproof.schedules.costs import Costs, Memory
 from bubbleproof.schedules.errors import BubbleproofError
 from bubbleproof.schedules.instance import Instance
-from bubbleproof.schedules.placement import bidirectional, linear
+from bubbleproof.schedules.placement import bidirectional, custom, linear
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "benchmarks" / "data" / "tessel.json"
 RESULTS, TABLE = ROOT / "benchmarks" / "tessel.json", ROOT / "benchmarks" / "tessel.md"
+
+
+_GANGS: dict[str, tuple[list[int], tuple[tuple[int, int], ...], tuple[int, ...], list[int]]] = {
+    "mshape": ([0, 0, 1, 2, 3], (), (0,), [1, 3, 3, 3, 3]),
+    "nnshape": ([0, 0, 1, 0, 2, 3], (), (0, 3), [1, 3, 3, 1, 3, 3]),
+    "kshape": ([0, 1, 2, 3, 0], ((0, 1), (1, 4), (2, 3), (3, 4)), (4,), [3, 3, 3, 3, 1]),
+}
+"""Of placements in which some stages occupy all four ranks: (first) ranks, edges, those stages, times of backwards."""
 
 
 def plans(row: dict[str, Any]) -> Iterator[tuple[int, int]]:
@@ -46,13 +54,19 @@ def instance_of(row: dict[str, Any], m: int) -> Instance | str:
         return Instance(linear(p), m, costs, memory, "makespan")
     if row.get("inference"):
         return "a pass without backwards"
+    if shape in _GANGS:
+        where, edges, gangs, lasts = _GANGS[shape]
+        takes = [0 if stage in gangs and shape != "kshape" else 1 for stage in range(len(where))]
+        costs = Costs.make(len(where), F=1, B=lasts)
+        memory = Memory.make(len(where), p, F=takes, B=None, cap=cap)
+        return Instance(custom(where, p, edges, dict.fromkeys(gangs, range(p))), m, costs, memory, "makespan")
     costs = Costs.make(p, F=1, B=3)
     memory = Memory.make(p, p, F=1, B=-1, cap=cap)
     if shape == "vshape":
         return Instance(linear(p), m, costs, memory, "makespan")
     if shape == "xshape":  # a microbatch of Tessel's passes both ways
         return Instance(bidirectional(p), 2 * m, costs, memory, "makespan")
-    return f"{shape}: blocks that occupy all ranks at once"
+    return f"{shape}: not a placement of ours"
 
 
 def rows() -> tuple[list[Row], list[str]]:

@@ -42,7 +42,11 @@ class Tiny:
 
     def travels(self, source: int, target: int, j: int) -> int:
         costs = self.instance.costs
-        return max(costs.message(a, b) for a in self.ranks(source, j) for b in self.ranks(target, j))
+        return (
+            0
+            if source == target
+            else max(costs.message(a, b) for a in self.ranks(source, j) for b in self.ranks(target, j))
+        )
 
     def inputs(self, job: Job, ends: dict[Job, int]) -> list[int] | None:
         """When each input arrives; None if one has not run."""

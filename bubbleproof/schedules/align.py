@@ -78,8 +78,9 @@ def _longest_paths(compiled: Compiled) -> Matrix:
                 pass  # a message waits for its inputs only
             elif node not in heads:
                 np.maximum(row, end[node - 1], out=row)
-            elif low <= heads[node] < high:
-                row[heads[node] - low] = max(0, int(row[heads[node] - low]))
+            for first in compiled.released.get(node, ()):
+                if low <= first < high:
+                    row[first - low] = max(0, int(row[first - low]))
             row += compiled.duration[node]
         for rank in range(ranks):
             longest[low:high, rank] = end[compiled.first[rank + 1] - 1]

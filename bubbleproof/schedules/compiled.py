@@ -6,6 +6,7 @@ docs/semantics.md are written; `verify` has its own, on purpose.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -49,7 +50,10 @@ class Compiled:
         Duration of each node; that of a message is the time for which it occupies its channel.
     inputs
         For each node the (node, delay) pairs that must end, and travel, before it starts; the order edges of ranks are
-        not included, those of channels are.
+        not included, those of channels are. An op of a stage on several ranks is a node on each of them, which also
+        needs what stands before the op on the others: so all start at the same time.
+    released
+        For each node with which a rank begins, or which starts together with such a node, these ranks.
     """
 
     instance: Instance
@@ -58,6 +62,7 @@ class Compiled:
     rank: tuple[int, ...]
     duration: tuple[int, ...]
     inputs: tuple[tuple[tuple[int, int], ...], ...]
+    released: Mapping[int, tuple[int, ...]]
 
     def topological(self) -> list[int]:
         """The nodes in an order that respects rank orders and inputs.
@@ -108,24 +113,34 @@ def compile_schedule(schedule: Schedule, instance: Instance) -> Compiled:
     ------
     ScheduleError
         The schedule has another number of ranks than the instance, an op that the instance does not have, an op on
-        another rank than its stage, an op twice, or an op whose input no op produces.
+        another rank than its stage, an op twice, an op of a stage on several ranks that is not on all of them, or an
+        op whose input no op produces.
     """
     if schedule.ranks != instance.ranks:
         raise ScheduleError(f"the schedule has {schedule.ranks} ranks, the instance {instance.ranks}")
     node_of: dict[Op, int] = {}
+    copies: dict[Op, dict[int, int]] = {}
     slots: list[Slot] = []
     rank_of: list[int] = []
     first = [0]
     for rank, order in enumerate(schedule.orders):
         for slot in order:
             for op in members(slot):
-                _check_op(op, rank, instance, node_of)
+                twice = rank in copies.get(op, ()) if instance.placement.groups else op in node_of
+                _check_op(op, rank, instance, twice)
                 node_of[op] = len(slots)
+                if instance.placement.groups:
+                    copies.setdefault(op, {})[rank] = len(slots)
             slots.append(slot)
             rank_of.append(rank)
         first.append(len(slots))
     inputs = [_inputs(node, slot, node_of, instance) for node, slot in enumerate(slots)]
     durations = [instance.duration(slot) for slot in slots]
+    released: dict[int, tuple[int, ...]] = {
+        first[rank]: (rank,) for rank in range(instance.ranks)
+    }  # the last of those with the same first node
+    if copies:
+        _join(copies, slots, first, inputs, released, instance)
     if instance.costs.channel != "latency":
         _add_messages(inputs, durations, slots, rank_of, instance)
     return Compiled(
@@ -135,7 +150,32 @@ def compile_schedule(schedule: Schedule, instance: Instance) -> Compiled:
         tuple(rank_of),
         tuple(durations),
         tuple(tuple((source, delay) for source, delay, _ in found) for found in inputs),
+        released,
     )
+
+
+def _join(
+    copies: dict[Op, dict[int, int]],
+    slots: list[Slot],
+    first: list[int],
+    inputs: list[list[_Input]],
+    released: dict[int, tuple[int, ...]],
+    instance: Instance,
+) -> None:
+    """Let the copies of an op on several ranks start together."""
+    for op, nodes in copies.items():
+        group = instance.ranks_of(op.stage, op.microbatch)
+        missing = [rank for rank in group if rank not in nodes]
+        if missing:
+            raise ScheduleError(f"{op} runs on ranks {', '.join(map(str, group))}; it is missing on rank {missing[0]}")
+        if len(group) > 1:
+            if any(not isinstance(slots[node], Op) for node in nodes.values()):
+                raise ScheduleError(f"{op} runs on several ranks; it cannot be a member of a pair")
+            heads = tuple(rank for rank, node in nodes.items() if node == first[rank])
+            for rank, node in nodes.items():
+                inputs[node] += [(n - 1, 0, op) for r, n in nodes.items() if r != rank and n > first[r]]
+                if heads:
+                    released[node] = heads
 
 
 def _add_messages(
@@ -164,20 +204,20 @@ def _add_messages(
         inputs.append([(source, 0, maker), *([] if before is None else [(before, 0, maker)])])
 
 
-def _check_op(op: Op, rank: int, instance: Instance, seen: dict[Op, int]) -> None:
+def _check_op(op: Op, rank: int, instance: Instance, twice: bool) -> None:
     if not (op.stage < instance.stages and op.microbatch < instance.microbatches):
         raise ScheduleError(
             f"{op} on rank {rank}: the instance has stages 0 … {instance.stages - 1} "
             f"and microbatches 0 … {instance.microbatches - 1}"
         )
     home = instance.rank_of(op.stage, op.microbatch)
-    if home != rank:
+    if rank not in instance.ranks_of(op.stage, op.microbatch):
         raise ScheduleError(
             f"{op} is on rank {rank}, but stage {op.stage} of microbatch {op.microbatch} is on rank {home}"
         )
     if op.kind == "R" and not instance.recompute:
         raise ScheduleError(f"{op} on rank {rank}: the instance gives no cost.R and memory.R, so nothing is recomputed")
-    if op in seen:
+    if twice:
         raise ScheduleError(f"{op} occurs twice on rank {rank}")
 
 

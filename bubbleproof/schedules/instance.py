@@ -96,8 +96,17 @@ class Instance:
         if (self.costs.R is None) != (self.memory.R is None):
             given, missing = ("memory.R", "cost.R") if self.costs.R is None else ("cost.R", "memory.R")
             raise InstanceError(f"{given} without {missing}: recompute takes time and saves memory")
+        if self.placement.groups:
+            self._check_gangs()
         self._check_routes()
         self._check_cap()
+
+    def _check_gangs(self) -> None:
+        """Refuse what is not defined for stages on several ranks."""
+        if self.costs.channel != "latency":
+            raise InstanceError("stages on several ranks: their messages cannot occupy channels")
+        if self.costs.overlap_B is not None or self.costs.overlap_BW is not None or self.recompute:
+            raise InstanceError("stages on several ranks: neither overlapped pairs nor recompute are defined")
 
     def _check_routes(self) -> None:
         routes = len(self.placement.routes)
@@ -149,7 +158,8 @@ class Instance:
         def change(kind: Kind, stage: int) -> int:
             return memory.of(kind, stage, microbatch, again=memory.R is not None)
 
-        mine = [s for s, r in enumerate(self.placement.routes[route]) if r == rank]
+        groups = self.placement.groups
+        mine = [s for s, r in enumerate(self.placement.routes[route]) if r == rank or (groups and rank in groups[s])]
         level = peak = memory.static[rank] + sum(change("F", stage) for stage in mine)
         for stage in reversed(mine):
             steps = (change("B", stage), min(0, change("W", stage))) if split else (change("BW", stage),)
@@ -198,12 +208,13 @@ class Instance:
         return self.placement.stages
 
     def rank_of(self, stage: int, microbatch: int) -> int:
-        """The rank on which this stage of this microbatch runs."""
+        """The rank on which this stage of this microbatch runs; of a stage on several ranks the first."""
         return self.placement.routes[self.route_of_microbatch[microbatch]][stage]
 
     def ranks_of(self, stage: int, microbatch: int) -> tuple[int, ...]:
-        """The ranks on which this stage of this microbatch runs."""
-        return (self.rank_of(stage, microbatch),)
+        """The ranks on which this stage of this microbatch runs, ascending; one, unless the stage is a gang."""
+        groups = self.placement.groups
+        return groups[stage] if groups else (self.rank_of(stage, microbatch),)
 
     def duration(self, slot: Slot) -> int:
         """Duration of an op, or of an overlapped pair."""
@@ -216,7 +227,15 @@ class Instance:
         return sum(self.costs.of(op.kind, op.stage, op.microbatch) for op in members(slot))
 
     def message(self, stage: int, to_stage: int, microbatch: int) -> int:
-        """Time of the message of one microbatch between two neighbouring stages; 0 if both are on one rank."""
+        """Time of the message of one microbatch between two neighbouring stages; 0 if both are on one rank.
+
+        The longest, over all pairs of their ranks, if a stage occupies several; from a stage to itself nothing goes.
+        """
+        if stage == to_stage:
+            return 0
+        if self.placement.groups:
+            groups = self.placement.groups
+            return max(self.costs.message(a, b) for a in groups[stage] for b in groups[to_stage])
         return self.costs.message(self.rank_of(stage, microbatch), self.rank_of(to_stage, microbatch))
 
     def ops(self) -> Iterator[Op]:
@@ -235,7 +254,8 @@ class Instance:
         for alike in self.classes:
             for stage in range(self.stages if alike else 0):
                 each = sum(self.costs.of(kind, stage, alike[0]) for kind in kinds)
-                work[self.rank_of(stage, alike[0])] += each * len(alike)
+                for rank in self.ranks_of(stage, alike[0]):
+                    work[rank] += each * len(alike)
         return tuple(work)
 
     def with_(self, **changes: object) -> Instance:

@@ -49,7 +49,7 @@ def lower(schedule: Schedule, instance: Instance, *, reduce: bool = True, blocki
     """
     from bubbleproof.schedules.timeline import replay
 
-    instance.placement.need_chain("a program, whose transfers name one stage,")
+    instance.placement.need_plain("a program, whose transfers name one stage,")
     line = replay(schedule, instance)
     found = list(_messages(schedule, instance))
     steps = _by_time(line, found)

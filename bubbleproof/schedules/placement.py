@@ -2,19 +2,30 @@
 
 A placement has one or two *routes*. With one route each stage lives on one rank. A bidirectional placement has two
 routes through replicated stages: every microbatch follows one of them, so the same stage of two microbatches may run
-on two ranks.
+on two ranks. A *gang* stage occupies several ranks at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias, get_args
 
 from bubbleproof.schedules.errors import InstanceError
 
-__all__ = ["MAX_STAGES", "Placement", "PlacementKind", "bidirectional", "custom", "linear", "loop", "vee", "wave"]
+__all__ = [
+    "MAX_STAGES",
+    "Placement",
+    "PlacementKind",
+    "bidirectional",
+    "custom",
+    "groups_of",
+    "linear",
+    "loop",
+    "vee",
+    "wave",
+]
 
 PlacementKind: TypeAlias = Literal["linear", "loop", "vee", "wave", "bidirectional", "custom"]
 
@@ -37,18 +48,23 @@ class Placement:
     edges
         The stage graph: (s, t) says that stage t takes the output of stage s. Left empty: a chain, stage s feeds s + 1.
         Stages are numbered so that every edge leads to a higher one. The edges of a chain are stored as none.
+    groups
+        For each stage all ranks that it occupies, ascending; the first is the one in `routes`. Left empty: each stage
+        occupies one rank, as it is stored if that is so.
 
     Raises
     ------
     InstanceError
         No rank or no stage, a stage on a rank that does not exist, or a rank that holds no stage; edges with a cycle,
-        to a lower stage, to a stage that does not exist, twice, or a stage that is on none of them.
+        to a lower stage, to a stage that does not exist, twice, or a stage that is on none of them; groups with two
+        routes, or that do not fit the route.
     """
 
     kind: PlacementKind
     ranks: int
     routes: tuple[tuple[int, ...], ...]
     edges: tuple[tuple[int, int], ...] = ()
+    groups: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(PlacementKind):
@@ -61,7 +77,9 @@ class Placement:
             raise InstanceError("placement has no stage")
         if len({len(route) for route in self.routes}) != 1:
             raise InstanceError("placement: both routes pass through the same stages, so they have equal lengths")
-        if self.ranks > len(self.routes) * self.stages:  # before anything is built for each rank
+        if self.groups:
+            self._check_groups()
+        elif self.ranks > len(self.routes) * self.stages:  # before anything is built for each rank
             raise InstanceError(f"{self.ranks} ranks for {self.stages} stages: some rank holds no stage")
         for route in self.routes:
             for stage, rank in enumerate(route):
@@ -75,6 +93,19 @@ class Placement:
             chain = tuple((stage, stage + 1) for stage in range(self.stages - 1))
             object.__setattr__(self, "edges", () if tuple(sorted(self.edges)) == chain else tuple(sorted(self.edges)))
 
+    def _check_groups(self) -> None:
+        if len(self.routes) > 1:
+            raise InstanceError("placement: stages on several ranks are possible on one route only")
+        if len(self.groups) != self.stages:
+            raise InstanceError(f"placement: groups for {len(self.groups)} of {self.stages} stages")
+        for stage, (first, group) in enumerate(zip(self.routes[0], self.groups, strict=True)):
+            if list(group) != sorted(set(group)) or not group or group[0] != first:
+                raise InstanceError(f"stage {stage} on ranks {group}: different ranks, ascending from rank {first}")
+            if group[-1] >= self.ranks:
+                raise InstanceError(f"stage {stage} is on rank {group[-1]}, but ranks are 0 … {self.ranks - 1}")
+        if all(len(group) == 1 for group in self.groups):
+            object.__setattr__(self, "groups", ())
+
     @property
     def stages(self) -> int:
         """Number of stages S."""
@@ -87,12 +118,15 @@ class Placement:
         for route in self.routes:
             for stage, rank in enumerate(route):
                 held[rank].add(stage)
+        for stage, group in enumerate(self.groups):
+            for rank in group:
+                held[rank].add(stage)
         return tuple(tuple(sorted(stages)) for stages in held)
 
     @property
-    def chain(self) -> bool:
-        """Whether every stage but the last feeds the next one and no other."""
-        return not self.edges
+    def plain(self) -> bool:
+        """Whether every stage but the last feeds the next one and no other, and occupies one rank."""
+        return not self.edges and not self.groups
 
     @cached_property
     def predecessors(self) -> tuple[tuple[int, ...], ...]:
@@ -114,14 +148,18 @@ class Placement:
             found[a].append(b)
         return tuple(map(tuple, found))
 
-    def need_chain(self, what: str) -> None:
-        """Refuse a stage graph that is not a chain.
+    def need_plain(self, what: str) -> None:
+        """Refuse a stage graph that is not a chain, and stages that occupy several ranks.
 
         Raises
         ------
         InstanceError
-            It is none; the message begins with `what`.
+            It is none, or one does; the message begins with `what`.
         """
+        if self.groups:
+            stage, group = next((s, group) for s, group in enumerate(self.groups) if len(group) > 1)
+            ranks = ", ".join(map(str, group))
+            raise InstanceError(f"{what} needs every stage on one rank; here stage {stage} occupies ranks {ranks}")
         if self.edges:
             a, b = next((a, b) for a, b in self.edges if b != a + 1 or self.successors[a] != (b,))
             raise InstanceError(f"{what} needs stages in a chain, each feeding the next; here stage {a} feeds {b}")
@@ -129,7 +167,7 @@ class Placement:
     @property
     def one_chunk(self) -> bool:
         """Whether every rank holds exactly one stage on one route."""
-        return len(self.routes) == 1 and all(len(stages) == 1 for stages in self.stages_of_rank)
+        return len(self.routes) == 1 and not self.groups and all(len(stages) == 1 for stages in self.stages_of_rank)
 
 
 def _check_edges(edges: Sequence[tuple[int, int]], stages: int) -> None:
@@ -208,7 +246,10 @@ def bidirectional(ranks: int) -> Placement:
 
 
 def custom(
-    rank_of_stage: Sequence[int | Sequence[int]], ranks: int | None = None, edges: Sequence[tuple[int, int]] = ()
+    rank_of_stage: Sequence[int | Sequence[int]],
+    ranks: int | None = None,
+    edges: Sequence[tuple[int, int]] = (),
+    gangs: Mapping[int, Sequence[int]] | None = None,
 ) -> Placement:
     """A placement given stage by stage: one list of ranks, or two for two routes.
 
@@ -220,6 +261,8 @@ def custom(
         Number of ranks; left out, one more than the highest rank named.
     edges
         The stage graph; left out, a chain.
+    gangs
+        For stages that occupy several ranks, all of them, the one in `rank_of_stage` included.
     """
     routes: list[tuple[int, ...]] = []
     flat: list[int] = []
@@ -232,5 +275,22 @@ def custom(
         raise InstanceError("placement.rank_of_stage mixes numbers and lists: one list of ranks, or two lists")
     found = tuple(routes) or (tuple(flat),)
     if ranks is None:
-        ranks = 1 + max((rank for route in found for rank in route), default=-1)
-    return Placement("custom", ranks, found, tuple(edges))
+        named = (*found, *(gangs or {}).values())
+        ranks = 1 + max((rank for some in named for rank in some), default=-1)
+    return Placement("custom", ranks, found, tuple(edges), groups_of(found[0], gangs or {}))
+
+
+def groups_of(route: Sequence[int], gangs: Mapping[int, Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    """The ranks of every stage, from those of the stages that occupy several; none if no stage does.
+
+    Raises
+    ------
+    InstanceError
+        A stage that does not exist.
+    """
+    for stage in gangs:
+        if not 0 <= stage < len(route):
+            raise InstanceError(f"placement.gangs: stage {stage}, but stages are 0 … {len(route) - 1}")
+    if not gangs:
+        return ()
+    return tuple(tuple(sorted(gangs.get(stage, (rank,)))) for stage, rank in enumerate(route))

@@ -149,14 +149,13 @@ class Timeline:
                 continue
             graph = instance.placement
             for to in (graph.successors if op.kind == "F" else graph.predecessors)[op.stage]:
-                target = instance.rank_of(to, op.microbatch)
-                if target == rank:
-                    continue
                 size = 0 if sizes is None else sizes[min(op.stage, to)]
-                sent[rank] += 1
-                received[target] += 1
-                out[rank] += size
-                into[target] += size
+                for target in instance.ranks_of(to, op.microbatch):
+                    if target != rank:
+                        sent[rank] += 1
+                        received[target] += 1
+                        out[rank] += size
+                        into[target] += size
         return tuple(
             Traffic(s, r, None if sizes is None else o, None if sizes is None else i)
             for s, r, o, i in zip(sent, received, out, into, strict=True)
@@ -209,10 +208,12 @@ def replay_compiled(compiled: Compiled, schedule: Schedule, release: tuple[int, 
     """`replay` of a schedule that has been flattened already, which is most of its work."""
     slots, n = len(compiled.slots), len(compiled.duration)
     start, end = [0] * n, [0] * n
-    head_rank = {compiled.first[r]: r for r in range(compiled.instance.ranks)}
+    heads = {compiled.first[r]: r for r in range(compiled.instance.ranks)}
     for node in compiled.topological():
-        # a rank without slots shares its first node with the next rank; the dictionary keeps the right one
-        earliest = 0 if node >= slots else release[head_rank[node]] if node in head_rank else end[node - 1]
+        # a rank without slots shares its first node with the next rank; the dictionaries keep the right one
+        earliest = 0 if node >= slots or node in heads else end[node - 1]
+        for rank in compiled.released.get(node, ()):
+            earliest = max(earliest, release[rank])
         for source, delay in compiled.inputs[node]:
             if end[source] + delay > earliest:
                 earliest = end[source] + delay

@@ -413,7 +413,7 @@ def lower_bounds(instance: Instance) -> list[Certificate]:
     Rules and proofs are in docs/bounds.md. Of equal values the one with the simplest rule comes first.
     """
     found: list[Certificate] = []
-    if not instance.placement.edges:
+    if instance.placement.plain:
         bounds = _Bounds(instance)
         for rule in (
             bounds.chains,
@@ -425,7 +425,7 @@ def lower_bounds(instance: Instance) -> list[Certificate]:
             bounds.residences,
         ):
             found += _best(rule())
-    if instance.placement.edges or instance.costs.varying or instance.memory.varying:
+    if not instance.placement.plain or instance.costs.varying or instance.memory.varying:
         by_rule: dict[str, list[Certificate]] = {}
         for certificate in graph_bounds(instance):
             by_rule.setdefault(certificate.rule, []).append(certificate)

@@ -15,6 +15,8 @@ from bubbleproof.verify.certificate import Certificate
 
 __all__ = ["graph_bounds"]
 
+_FAR = 1 << 62
+
 _MANY = 200_000
 """Steps of the search for longest ways between any two stages; above, only those from the sources are looked at."""
 
@@ -178,10 +180,15 @@ def graph_bounds(instance: Instance) -> Iterator[Certificate]:
                         longest = max(longest, back + graph.times[k].done[c.stage])
             yield _certificate(instance, "path", longest, -1, rank)
         head = min(roots[c.alike][0][c.stage] or 0 for c in cells) if makespan else 0
-        work = sum(n * (c.f + c.b + c.w) for n, c in zip(sizes, cells, strict=True))
-        left = sum(n * c.w for n, c in zip(sizes, cells, strict=True))
-        tail = max(0, min(below[c.alike][c.stage] for c in cells) - left) if makespan else 0
-        yield _certificate(instance, "busy", head + work + tail, rank, via)
+        best = work = left = 0
+        first = last = _FAR
+        for stage in sorted({c.stage for c in cells}, reverse=True):  # the stages from each one on
+            for n, c in zip(sizes, cells, strict=True):
+                if c.stage == stage:
+                    work, left = work + n * (c.f + c.b + c.w), left + n * c.w
+                    first, last = min(first, roots[c.alike][0][stage] or 0), min(last, below[c.alike][stage])
+            best = max(best, work + (first + max(0, last - left) if makespan else 0))
+        yield _certificate(instance, "busy", best, rank, via)
         counted = not (instance.costs.split and any(_takes(graph, c) for c in cells))
         if instance.memory.cap is not None and counted and origins:
             area = 0

@@ -149,7 +149,7 @@ def solve_every(
     """
     if objective is not None:
         instance = instance.with_(objective=objective)
-    instance.placement.need_chain("a schedule for every number of microbatches")
+    instance.placement.need_plain("a schedule for every number of microbatches")
     threads = workers or os.cpu_count() or 1
     effort = time_limit * _EFFORT_PER_SECOND if threads == 1 else None
     hunt = _Hunt(instance, Budget(time_limit, effort), seed, threads, on_progress)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import itemgetter
 from typing import TypeAlias
 
 from bubbleproof.schedules.instance import Instance
@@ -35,9 +36,10 @@ class Flat:
 
     Parameters
     ----------
-    rank, duration, change, size, stage, route, alike
-        Of each queue: its rank, the time and the memory change of one op, the number of ops, its stage, and the route
-        and the class of its microbatches. If no figure is given per microbatch, the class is the route.
+    rank, group, duration, change, size, stage, route, alike
+        Of each queue: its rank (of a stage on several ranks the first), all its ranks, the time and the memory change
+        of one op, the number of ops, its stage, and the route and the class of its microbatches. If no figure is given
+        per microbatch, the class is the route.
     inputs, outputs
         Of each queue: (queue, delay) pairs; the k-th op needs the k-th op of every input queue.
     cap
@@ -51,6 +53,7 @@ class Flat:
     instance: Instance
     kinds: tuple[Kind, ...] = ()
     rank: list[int] = field(default_factory=list)
+    group: list[tuple[int, ...]] = field(default_factory=list)
     duration: list[int] = field(default_factory=list)
     change: list[int] = field(default_factory=list)
     size: list[int] = field(default_factory=list)
@@ -80,22 +83,25 @@ class Flat:
             # a class without microbatches is that of a route which none follows
             first = alike[0] if alike else None
             route = index if first is None else instance.route_of_microbatch[first]
-            ranks = instance.placement.routes[route]
-            for stage, rank in enumerate(ranks):
+            placement = instance.placement
+            ranks = placement.groups or tuple((rank,) for rank in placement.routes[route])
+            for stage, group in enumerate(ranks):
                 base = (index * stages + stage) * width
                 for offset, kind in enumerate(self.kinds):
-                    self.rank.append(rank)
+                    self.rank.append(group[0])
+                    self.group.append(group)
                     self.duration.append(instance.costs.of(kind, stage, first))
                     self.change.append(instance.memory.of(kind, stage, first))
                     self.size.append(len(alike))
                     self.stage.append(stage)
                     self.route.append(route)
                     self.alike.append(index)
-                    self.queues_of_rank[rank].append(base + offset)
+                    for rank in group:
+                        self.queues_of_rank[rank].append(base + offset)
                 start = index * stages * width
-                before, after = instance.placement.predecessors[stage], instance.placement.successors[stage]
-                up = ((start + s * width, instance.costs.message(ranks[s], rank)) for s in before)
-                down = ((start + s * width + 1, instance.costs.message(ranks[s], rank)) for s in after)
+                before, after = placement.predecessors[stage], placement.successors[stage]
+                up = ((start + s * width, self._message(ranks[s], group)) for s in before)
+                down = ((start + s * width + 1, self._message(ranks[s], group)) for s in after)
                 self.inputs.append(tuple(up))
                 self.inputs.append(((base, 0), *down))
                 if width == 3:
@@ -108,6 +114,10 @@ class Flat:
             self.wires = Wires.of(self)
         if instance.memory.cap is not None:
             self.cap = [c - s for c, s in zip(instance.memory.cap, instance.memory.static, strict=True)]
+
+    def _message(self, source: tuple[int, ...], target: tuple[int, ...]) -> int:
+        """The longest message between the ranks of two stages."""
+        return max(self.instance.costs.message(a, b) for a in source for b in target)
 
     @property
     def ranks(self) -> int:
@@ -161,6 +171,8 @@ class Flat:
         width = self.width
         rows = []
         for order in orders:
+            if self.instance.placement.groups:
+                taken = [0] * len(self.rank)  # its own count on each rank of a queue
             row = []
             for queue in order:
                 k = taken[queue]
@@ -215,8 +227,11 @@ class Times:
 
     def rows(self, orders: Orders) -> tuple[tuple[int, ...], ...]:
         """The ends of all ops in the order of their rank."""
-        each = [iter(ends) for ends in self.ends]
-        return tuple(tuple(next(each[queue]) for queue in order) for order in orders)
+        rows = []
+        for order in orders:
+            each = {queue: iter(self.ends[queue]) for queue in set(order)}
+            rows.append(tuple(next(each[queue]) for queue in order))
+        return tuple(rows)
 
 
 def replay_flat(flat: Flat, orders: Orders, release: Sequence[int] | None = None) -> Times | None:
@@ -227,6 +242,8 @@ def replay_flat(flat: Flat, orders: Orders, release: Sequence[int] | None = None
     release
         Earliest first start of each rank, 0 if left out.
     """
+    if flat.instance.placement.groups:
+        return replay_gangs(flat, orders, release)
     wires = flat.wires
     inputs, outputs, duration, rank_of = (flat if wires is None else wires).arrays
     ends: list[list[int]] = [[] for _ in rank_of]
@@ -272,6 +289,39 @@ def replay_flat(flat: Flat, orders: Orders, release: Sequence[int] | None = None
         position[rank], free[rank], head[rank] = i, time, root
     cut = flat.ranks
     return None if left else Times(ends, first[:cut], free[:cut], head[:cut])
+
+
+def replay_gangs(flat: Flat, orders: Orders, release: Sequence[int] | None = None) -> Times | None:
+    """The same where queues have several ranks: an op starts when all of them have come to it."""
+    inputs, duration = flat.inputs, flat.duration
+    ends: list[list[int]] = [[] for _ in flat.rank]
+    roots: list[list[int]] = [[] for _ in flat.rank]
+    free = [0] * flat.ranks if release is None else list(release)
+    head, first, position = list(range(flat.ranks)), list(free), [0] * flat.ranks
+    left, moved = sum(map(len, orders)), True
+    while moved:
+        moved = False
+        for rank, order in enumerate(orders):
+            while position[rank] < len(order):
+                queue = order[position[rank]]
+                group, k = flat.group[queue], len(ends[queue])
+                if any(
+                    position[other] == len(orders[other]) or orders[other][position[other]] != queue for other in group
+                ) or any(len(ends[source]) <= k for source, _ in inputs[queue]):
+                    break
+                causes = [(free[other], head[other]) for other in group]
+                causes += [(ends[source][k] + delay, roots[source][k]) for source, delay in inputs[queue]]
+                start, cause = max(causes, key=itemgetter(0))
+                ends[queue].append(start + duration[queue])
+                roots[queue].append(cause)
+                for other in group:
+                    if position[other] == 0:
+                        first[other] = start
+                    position[other] += 1
+                    free[other], head[other] = start + duration[queue], cause
+                left -= len(group)
+                moved = True
+    return None if left else Times(ends, first, free, head)
 
 
 def least_span(flat: Flat, orders: Orders) -> Times | None:

@@ -62,10 +62,12 @@ def one_at_a_time(flat: Flat) -> Orders:
         base = index * stages * width
         for stage in range(stages):
             queue = base + stage * width
-            orders[flat.rank[queue]].append(queue)
+            for rank in flat.group[queue]:
+                orders[rank].append(queue)
         for stage in reversed(range(stages)):
             queue = base + stage * width
-            orders[flat.rank[queue]].extend(range(queue + 1, queue + width))
+            for rank in flat.group[queue]:
+                orders[rank].extend(range(queue + 1, queue + width))
     return orders
 
 
@@ -83,10 +85,11 @@ def fused_one_at_a_time(instance: Instance) -> Schedule:
     orders: list[list[Op]] = [[] for _ in range(instance.ranks)]
     for j in range(instance.microbatches):
         for stage in range(instance.stages):
-            orders[instance.rank_of(stage, j)].append(Op("F", stage, j))
+            for rank in instance.ranks_of(stage, j):
+                orders[rank].append(Op("F", stage, j))
         for stage in reversed(range(instance.stages)):
-            rank = instance.rank_of(stage, j)
-            orders[rank] += [Op("R", stage, j), Op("BW", stage, j)] if again[rank] else [Op("BW", stage, j)]
+            for rank in instance.ranks_of(stage, j):
+                orders[rank] += [Op("R", stage, j), Op("BW", stage, j)] if again[rank] else [Op("BW", stage, j)]
     return Schedule.of(orders, "one microbatch at a time")
 
 
@@ -105,13 +108,17 @@ def reserves(flat: Flat) -> list[int]:
                 reserve[queue] = need
                 need = max(0, need + flat.change[queue])
             above = (flat.change[q] + reserve[q] for q in later if flat.stage[q] > flat.stage[base])
-            reserve[base] = max(need, *above, 0)
+            reserve[base] = max(need, *above, reserve[base])  # of a line on several ranks the largest of them
             later.append(base)
     return reserve
 
 
 def greedy(flat: Flat, knobs: Knobs, reserve: list[int] | None = None) -> Orders | None:
     """Orders from list scheduling under the given knobs; None if it got stuck."""
+    if flat.instance.placement.groups:
+        from bubbleproof.solver.gangs import greedy_gangs
+
+        return greedy_gangs(flat, knobs)
     if reserve is None:
         reserve = reserves(flat)
     run = _Run(flat, knobs, reserve)

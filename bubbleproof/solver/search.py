@@ -278,7 +278,7 @@ class Search:
         """
         from bubbleproof.solver.enlarge import enlarge, settle
 
-        if not plain_is_best(self.instance) and self.instance.placement.chain:
+        if not plain_is_best(self.instance) and self.instance.placement.plain:
             self.choosing()
         taken = enlarge(self)
         best = None if self.done else self.quickly()

@@ -58,6 +58,8 @@ def settle_words(
         The budget is used up.
     """
     instance = flat.instance
+    if instance.placement.groups:
+        return  # its times are of words whose ops run on one rank each
     if len(flat.microbatches) > 1 or flat.wires is not None or instance.costs.varying or instance.memory.varying:
         return
     timings = ((words, timed(words, words.apart)) for words in taken)

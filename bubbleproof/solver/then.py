@@ -192,7 +192,7 @@ def _fewest_splits(search: Search, budget: Budget, level: Level, cap: int | None
     fused = _Fuse(instance, value, budget).all_at_no_cost(schedule)
     count, bound, evidence = len(_splits(fused)), 0, level
     small = instance.microbatches * instance.stages <= _MODEL
-    if count and small and modelled(instance) and instance.placement.chain:
+    if count and small and modelled(instance) and instance.placement.plain:
         better, bound = _ask_for_fewer(instance, value, budget, search, fused)
         evidence = weakest(level, "solver-claimed") if provable(instance) else "open"
         if better is not None and len(_splits(better)) < count:

@@ -30,7 +30,7 @@ def _fits(flat: Flat, extra: int) -> tuple[int, ...]:
     """In-flight limits equal to the forwards that fit in before the first backward can be back, plus `extra`."""
     width = flat.width
     found = [0] * (len(flat.rank) // width)
-    if flat.instance.placement.edges:
+    if not flat.instance.placement.plain:
         return _fits_graph(flat, extra)
     for base in range(0, len(flat.rank), width):  # lines of a route in ascending order of stages
         if flat.stage[base] < flat.instance.stages - 1:

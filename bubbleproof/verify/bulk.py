@@ -116,9 +116,9 @@ def _claimed(
 
 
 def figures(table: Table, instance: Instance, places: Places, target: Target | None) -> Facts | None:
-    """As `prove`; not for channels, figures per microbatch, graphs of stages, and sums beyond 62 bits."""
+    """As `prove`; not for channels, figures per microbatch, graphs and gangs of stages, and sums beyond 62 bits."""
     costs = instance.costs
-    if costs.channel != "latency" or costs.varying or instance.memory.varying or instance.placement.edges:
+    if costs.channel != "latency" or costs.varying or instance.memory.varying or not instance.placement.plain:
         return None
     if not _sums_are_safe(table, instance):
         return None

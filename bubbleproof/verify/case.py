@@ -26,6 +26,10 @@ class Need(NamedTuple):
     at: Place
     needs: Op
     source: Place
+    to: int = -1
+    """The rank to which the message goes, if that is not the one of `at`; see `Case._gathering`."""
+    gathers: bool = False
+    """Whether the op on several ranks starts only when another of its ranks has come so far."""
 
 
 Unit: TypeAlias = tuple[str, int, int]
@@ -78,8 +82,13 @@ class Case:
             return False
         return op.kind in KINDS and 0 <= op.stage < self._stages and 0 <= op.microbatch < self._microbatches
 
+    def homes(self, op: Op) -> tuple[int, ...]:
+        """The ranks on which an op of the instance belongs: one, unless its stage is a gang."""
+        groups = self.instance.placement.groups
+        return groups[op.stage] if groups else (self.home(op),)
+
     def home(self, op: Op) -> int:
-        """The rank on which an op of the instance belongs."""
+        """The rank on which an op of the instance belongs; of several the first."""
         route = self.instance.route_of_microbatch[op.microbatch]
         return self.instance.placement.routes[route][op.stage]
 
@@ -114,34 +123,39 @@ class Case:
             if not all(map(self.known, members(slot))) or (isinstance(slot, Overlap) and not well_formed(slot)):
                 exact[rank] = False
         for op, places in self.places.items():
-            home = self.home(op)
-            if len(places) > 1 or places[0].rank != home:
-                exact[home] = False
+            homes = self.homes(op)
+            if len(places) != len(homes) or any(place.rank not in homes for place in places):
+                for rank in homes:
+                    exact[rank] = False
                 for place in places:
                     exact[place.rank] = False
+            elif len(homes) > 1 and {place.rank for place in places} != set(homes):
+                for rank in homes:
+                    exact[rank] = False
         allowed = (("B", "W"), ("BW",)) if self.instance.costs.split else (("BW",),)
         for stage, microbatch in self.cells():
             forward = Op("F", stage, microbatch)
             if forward not in self.places or self.forms(stage, microbatch) not in allowed:
-                exact[self.home(forward)] = False
+                for rank in self.homes(forward):
+                    exact[rank] = False
         return tuple(exact)
 
     @cached_property
-    def _units(self) -> dict[Unit, tuple[tuple[Op, Place], tuple[Op, Place]]]:
-        """For each unit the first and the last of its copies on its own rank.
+    def _units(self) -> dict[Unit, dict[int, tuple[tuple[Op, Place], tuple[Op, Place]]]]:
+        """For each unit and each of its own ranks the first and the last of its copies there.
 
         A copy too many (V102, V105) must not make an order look wrong that is right without it. So whoever needs a
         unit is served by its first copy, and only its last copy has needs.
         """
-        units: dict[Unit, tuple[tuple[Op, Place], tuple[Op, Place]]] = {}
+        units: dict[Unit, dict[int, tuple[tuple[Op, Place], tuple[Op, Place]]]] = {}
         for op, places in self.places.items():
-            home = self.home(op)
+            homes = self.homes(op)
             unit = ("G" if op.kind in BACKWARDS else op.kind, op.stage, op.microbatch)
             for place in places:
-                if place.rank == home:
-                    this = (op, place)
-                    first, last = units.get(unit, (this, this))
-                    units[unit] = (min(first, this, key=_position), max(last, this, key=_position))
+                if place.rank in homes:
+                    this, copies = (op, place), units.setdefault(unit, {})
+                    first, last = copies.get(place.rank, (this, this))
+                    copies[place.rank] = (min(first, this, key=_position), max(last, this, key=_position))
         return units
 
     @cached_property
@@ -157,7 +171,7 @@ class Case:
     def needs(self) -> Iterator[Need]:
         """Every dependency between two ops that are there, each on its own rank."""
         feeding, fed = self._neighbours
-        for (letter, stage, microbatch), (_, (op, at)) in self._units.items():
+        for (letter, stage, microbatch), copies in self._units.items():
             inputs: list[Unit] = []
             if letter == "F":
                 inputs.extend(("F", other, microbatch) for other in feeding[stage])
@@ -169,10 +183,30 @@ class Case:
                 inputs.append(("F", stage, microbatch))
             elif letter == "W" and Op("B", stage, microbatch) in self.places:
                 inputs.append(("G", stage, microbatch))
-            for unit in inputs:
-                if unit in self._units:
-                    needed, source = self._units[unit][0]
+            own = [self._units[unit] for unit in inputs if unit[1] == stage and unit in self._units]
+            sources = [x for unit in inputs if unit[1] != stage for x, _ in self._units.get(unit, {}).values()]
+            for rank, (_, (op, at)) in copies.items():
+                for needed, source in [*(found[rank][0] for found in own if rank in found), *sources]:
                     yield Need(op, at, needed, source)
+                if len(copies) > 1:
+                    yield from self._gathering(op, at, copies, sources)
+
+    def _gathering(
+        self,
+        op: Op,
+        at: Place,
+        copies: Mapping[int, tuple[tuple[Op, Place], tuple[Op, Place]]],
+        sources: Sequence[tuple[Op, Place]],
+    ) -> Iterator[Need]:
+        """What the copies on other ranks wait for: all start together, so this one waits for it as well."""
+        for rank, (_, (_, place)) in copies.items():
+            if rank != at.rank:
+                for needed, source in sources:
+                    yield Need(op, at, needed, source, to=rank)
+                if place.position:
+                    before = members(self.schedule.orders[rank][place.position - 1])
+                    if before:
+                        yield Need(op, at, before[-1], Place(rank, place.position - 1), gathers=True)
 
     @cached_property
     def _sorted_needs(self) -> tuple[tuple[Need, ...], list[list[list[Need]]]]:
@@ -181,9 +215,9 @@ class Case:
         waits: list[list[list[Need]]] = [[[] for _ in order] for order in self.schedule.orders]
         for need in self.needs():
             (rank, position), (source_rank, source_position) = need.at, need.source
-            if rank != source_rank:
+            if rank != source_rank or (need.to >= 0 and source_position < position):
                 waits[rank][position].append(need)
-            elif position < source_position:
+            elif position < source_position and need.to < 0:
                 inverted.append(need)
         return tuple(inverted), waits
 
@@ -216,7 +250,9 @@ class Case:
 
     def message(self, need: Need) -> int:
         """How long it takes until what one op made is there for the other."""
-        return self.instance.costs.message(need.source.rank, need.at.rank)
+        if need.gathers:
+            return 0
+        return self.instance.costs.message(need.source.rank, need.at.rank if need.to < 0 else need.to)
 
     def change(self, op: Op) -> int:
         """What an op adds to the memory of its rank; of a forward that is recomputed only the stash."""

@@ -173,7 +173,7 @@ def prove(
         raise BubbleproofError(f"m from {first} to {up_to} by {multiple_of}: no range of numbers of microbatches")
     if instance.costs.varying or instance.memory.varying:
         raise BubbleproofError("costs or memory are given per microbatch, so the instance is one for that number only")
-    instance.placement.need_chain("a proof for every number of microbatches")
+    instance.placement.need_plain("a proof for every number of microbatches")
     maker = _Maker(generator, instance, multiple_of)
     limit = MAX_STAGE_MICROBATCHES // instance.stages
     soon = first + 2 * instance.stages + 4

@@ -152,15 +152,18 @@ def _path(graph: _Graph, rank: int, via: int) -> dict[str, int]:
 
 
 def _busy(graph: _Graph, rank: int, via: int) -> dict[str, int]:
-    shares, cells = graph.shares(rank), graph.cells[rank]
-    found = {"work": sum(graph.alike[j] * (x.f + x.b + x.w) for (_, j), x in shares.items())}
-    if via < 0:
-        starts = {j: graph.trip(j).forward for j in graph.alike}
-        ends = {j: graph.after(j) for j in graph.alike}
-        left = sum(graph.alike[j] * x.w for (_, j), x in shares.items())
-        found["head"] = min(starts[j][s] for s, j in cells)
-        found["tail, less the W left for it"] = max(0, min(ends[j][s] for s, j in cells) - left)
-    return found
+    shares, best = graph.shares(rank), {"work": 0}
+    starts = {j: graph.trip(j).forward for j in graph.alike}
+    ends = {j: graph.after(j) for j in graph.alike}
+    for lowest in {s for s, _ in shares} if via < 0 else {0}:
+        chosen = {cell: x for cell, x in shares.items() if cell[0] >= lowest}
+        found = {"work": sum(graph.alike[j] * (x.f + x.b + x.w) for (_, j), x in chosen.items())}
+        if via < 0:
+            left = sum(graph.alike[j] * x.w for (_, j), x in chosen.items())
+            found["head"] = min(starts[j][s] for s, j in chosen)
+            found["tail, less the W left for it"] = max(0, min(ends[j][s] for s, j in chosen) - left)
+        best = max(best, found, key=lambda parts: sum(parts.values()))
+    return best
 
 
 def _held(graph: _Graph, rank: int, via: int) -> dict[str, int]:

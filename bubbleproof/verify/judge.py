@@ -81,7 +81,7 @@ def verify(
         The stages are no chain, which every runtime wants.
     """
     if target is not None:
-        instance.placement.need_chain(target)
+        instance.placement.need_plain(target)
     case = Case(schedule, instance, timeline, claims, target)
     gathered = gather(case, rules_for(target), _assumed(instance), listed_per_rule)
     return Report(

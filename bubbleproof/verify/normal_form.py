@@ -50,8 +50,8 @@ class Step:
     """An instance as the rules see it: least times between events, and what each rank has to run."""
 
     def __init__(self, instance: Instance) -> None:
-        if instance.placement.edges:
-            raise Refused("the rule needs stages in a chain")
+        if not instance.placement.plain:
+            raise Refused("the rule needs stages in a chain, each on one rank")
         self.m, self.memory = instance.microbatches, instance.memory
         self.costs = _with_overhead(instance.costs)
         self.one_chunk = instance.placement.one_chunk

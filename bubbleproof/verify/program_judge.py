@@ -86,7 +86,7 @@ def verify_program(
     InstanceError
         The stages are no chain, or `inputs`, `outputs` or `message_memory` does not have one entry for each stage.
     """
-    instance.placement.need_chain("a program, whose transfers name one stage,")
+    instance.placement.need_plain("a program, whose transfers name one stage,")
     for name, given in (("inputs", inputs), ("outputs", outputs), ("message_memory", message_memory)):
         if given is not None and len(given) != instance.stages:
             raise InstanceError(f"{name} has {len(given)} entries for {instance.stages} stages")

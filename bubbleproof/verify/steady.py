@@ -108,7 +108,7 @@ def steady(pattern: PeriodicSchedule, instance: Instance) -> Steady:
     reason = ""
     if instance.costs.channel != "latency":
         reason = "messages occupy channels, which times for every n do not say"
-    if not instance.placement.chain:
+    if not instance.placement.plain:
         reason = "the stages are no chain"
     if instance.costs.varying:
         reason = "durations differ from microbatch to microbatch"

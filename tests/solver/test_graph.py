@@ -260,7 +260,7 @@ def test_edges_that_are_no_graph_of_the_stages_are_refused(edges, message):
 
 def test_the_edges_of_a_chain_are_a_chain():
     placement = custom([0, 1, 0], 2, ((1, 2), (0, 1)))
-    assert placement.chain
+    assert placement.plain
     assert placement == custom([0, 1, 0], 2)
     assert placement.predecessors == ((), (0,), (1,))
     assert placement.successors == ((1,), (2,), ())

@@ -87,7 +87,7 @@ def test_an_empty_schedule_is_incomplete_and_nothing_breaks():
 
 
 def test_ids_are_unique_and_every_rule_states_itself_and_its_source():
-    assert len({rule.id for rule in RULES}) == len({rule.name for rule in RULES}) == len(RULES) == 16
+    assert len({rule.id for rule in RULES}) == len({rule.name for rule in RULES}) == len(RULES) == 17
     for rule in RULES:
         assert rule.statement.endswith(".")
         assert rule.statement.count(". ") == 0

@@ -61,6 +61,8 @@ class Family:
 
     def applicable(self, instance: Instance) -> str | None:
         """None if the family can be built on this instance, else the reason why not."""
+        if instance.placement.groups:
+            return "needs every stage on one rank"
         return self.why_not(instance)
 
     def build(self, instance: Instance, **options: int) -> Schedule:
@@ -75,6 +77,8 @@ class Family:
             if option not in self.options:
                 known = ", ".join(self.options) or "none"
                 raise FamilyError(f"{self.name} takes no option {option!r}; its options: {known}")
+        if instance.placement.groups:
+            require(self.name, self.applicable(instance))
         return self.order(instance, **options)
 
 

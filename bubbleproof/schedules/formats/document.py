@@ -19,6 +19,7 @@ from bubbleproof.schedules.placement import (
     PlacementKind,
     bidirectional,
     custom,
+    groups_of,
     linear,
     loop,
     vee,
@@ -54,6 +55,7 @@ class PlacementTable(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=T
     chunks: Positive | None = None
     rank_of_stage: list[Natural | list[Natural]] | None = None
     edges: list[list[Natural]] | None = None
+    gangs: dict[str, list[Natural]] | None = None
     route_of_microbatch: str | list[Natural] | None = None
 
 
@@ -237,6 +239,7 @@ def instance_of(document: InstanceDocument, where: str) -> Instance:
 def _build(document: InstanceDocument, units: Units) -> Instance:
     cost, memory = document.cost, document.memory
     placement = _with_edges(_placement(document.placement), document.placement.edges)
+    placement = _with_gangs(placement, document.placement.gangs)
     comm = cost.comm if isinstance(cost.comm, int) else {_edge(key): value for key, value in cost.comm.items()}
     costs = Costs.make(
         placement.stages,
@@ -283,7 +286,7 @@ def _placement(table: PlacementTable) -> Placement:
             raise InstanceError("placement.rank_of_stage is missing; placement.kind = custom needs it")
         if chunks is not None:
             raise InstanceError("placement.chunks does not go with placement.kind = custom")
-        return custom(table.rank_of_stage, ranks)
+        return custom(table.rank_of_stage, ranks, gangs=_gangs(table.gangs))
     if table.rank_of_stage is not None:
         raise InstanceError(f'placement.rank_of_stage goes with placement.kind = "custom", not with "{kind}"')
     if ranks is None:
@@ -310,6 +313,18 @@ def _with_edges(placement: Placement, edges: list[list[int]] | None) -> Placemen
     if not edges and placement.stages > 1:
         raise InstanceError("placement.edges is empty; leave it out for a chain of stages")
     return replace(placement, edges=tuple((a, b) for a, b in edges))
+
+
+def _with_gangs(placement: Placement, gangs: dict[str, list[int]] | None) -> Placement:
+    """The placement with its stages on several ranks."""
+    return placement if gangs is None else replace(placement, groups=groups_of(placement.routes[0], _gangs(gangs)))
+
+
+def _gangs(given: dict[str, list[int]] | None) -> dict[int, list[int]]:
+    for stage in given or ():
+        if not re.fullmatch(r"0|[1-9][0-9]{0,8}", stage):
+            raise InstanceError(f'placement.gangs."{stage[:40]}": a stage is a number, like "0"')
+    return {int(stage): ranks for stage, ranks in (given or {}).items()}
 
 
 def _routes(given: str | list[int] | None, microbatches: int, routes: int) -> tuple[int, ...]:
@@ -396,6 +411,7 @@ def _placement_table(instance: Instance) -> PlacementTable:
         routes = placement.routes
         table.rank_of_stage = list(routes[0]) if len(routes) == 1 else [list(route) for route in routes]
     table.edges = [[a, b] for a, b in placement.edges] or None
+    table.gangs = {str(s): list(group) for s, group in enumerate(placement.groups) if len(group) > 1} or None
     if len(placement.routes) == 2 and instance.route_of_microbatch != tuple(int(j >= (m + 1) // 2) for j in range(m)):
         alternate = instance.route_of_microbatch == tuple(j % 2 for j in range(m))
         table.route_of_microbatch = "alternate" if alternate else list(instance.route_of_microbatch)

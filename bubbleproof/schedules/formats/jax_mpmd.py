@@ -93,7 +93,7 @@ def _cell(slot: Slot, placed: Sequence[int]) -> Cell:
 
 
 def _refuse(schedule: Schedule, instance: Instance, target: str) -> None:
-    instance.placement.need_chain(target)
+    instance.placement.need_plain(target)
     if len(instance.placement.routes) > 1:
         raise FormatError(f"{target} has one rank for each stage; a bidirectional placement has two for each")
     for _, _, slot in schedule.slots():

@@ -168,7 +168,7 @@ def dumps(schedule: Schedule, instance: Instance) -> str:
 
 def refuse_what_torch_cannot_run(schedule: Schedule, instance: Instance) -> None:
     """Refuse to write what PyTorch would not load, or would run with wrong gradients."""
-    instance.placement.need_chain("PyTorch's CSV")
+    instance.placement.need_plain("PyTorch's CSV")
     if len(instance.placement.routes) > 1:
         raise FormatError("PyTorch's CSV has one rank for each stage; a bidirectional placement has two for each")
     if schedule.ranks != instance.ranks:

@@ -85,12 +85,12 @@ def tails(flat: Flat, rank: int | None = None) -> list[list[int]]:
     Far below zero for ops after which nothing of that rank need come.
     """
     never = -(1 << 60)
-    tail = [[0 if rank is None or flat.rank[q] == rank else never] * n for q, n in enumerate(flat.size)]
+    tail = [[0 if rank is None or rank in flat.group[q] else never] * n for q, n in enumerate(flat.size)]
     width = flat.width
     for queue in reversed(flat.topological()):
         base = queue - queue % width
         after = sum(flat.duration[queue + 1 : base + width])
-        mine = rank is None or flat.rank[queue] == rank
+        mine = rank is None or rank in flat.group[queue]
         size = flat.size[queue]
         for k in reversed(range(size)):
             value = tail[queue][k]
@@ -114,12 +114,12 @@ def _horizon(flat: Flat, length: int) -> int:
 
     In a graph of stages with one sink, a microbatch comes back through every stage, so that the first case holds. Else
     two ranks that share an edge start within a length of each other: a forward of the one precedes one of the other,
-    and the backwards the other way round.
+    and the backwards the other way round. A rank of a stage on several ranks holds that stage like any other.
     """
     if flat.instance.objective == "makespan":
         return length
     placement = flat.instance.placement
-    if placement.edges:
+    if not placement.plain:
         return (2 if sum(not after for after in placement.successors) == 1 else placement.ranks + 1) * length
     everywhere = all(set(route) == set(range(placement.ranks)) for route in placement.routes)
     return (2 if everywhere else placement.ranks + 1) * length

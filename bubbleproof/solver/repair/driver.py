@@ -70,7 +70,7 @@ def repair(
     InstanceError
         The stages are no chain.
     """
-    instance.placement.need_chain("repair")
+    instance.placement.need_plain("repair")
     judge = _Judge(instance, channel, target, scale_grads, isinstance(given, Program))
     program = given if isinstance(given, Program) else Program.of(given.orders, given.name)
     before = judge.report(program)

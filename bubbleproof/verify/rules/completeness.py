@@ -51,8 +51,15 @@ def missing_op(case: Case) -> Iterator[Violation]:
     Source: semantics, Complete.
     """
     for stage, microbatch in case.cells():
-        rank = case.home(Op("F", stage, microbatch))
-        for op, why in _absent(case, stage, microbatch):
+        homes = case.homes(Op("F", stage, microbatch))
+        missing = [(op, rank, why) for op, why in _absent(case, stage, microbatch) for rank in homes]
+        if len(homes) > 1:
+            for op in (Op(kind, stage, microbatch) for kind in KINDS):
+                there = {place.rank for place in case.places.get(op, ())}
+                missing += [
+                    (op, rank, ", on which its stage runs as well") for rank in homes if there and rank not in there
+                ]
+        for op, rank, why in missing:
             yield Violation(
                 "V101",
                 rank,
@@ -91,7 +98,7 @@ def _absent(case: Case, stage: int, microbatch: int) -> Iterator[tuple[Op, str]]
     seen="torch 2.13 accepts such a file: a second forward is done twice, a second backward crashes",
 )
 def duplicate_op(case: Case) -> Iterator[Violation]:
-    """No op occurs twice.
+    """No op occurs twice, but for those of a stage on several ranks, which occur once on each of them.
 
     A microbatch that is run twice counts twice in the gradient. Checkers that compare sets instead of counts accept it.
     Where an op stands more than once, whoever needs it is judged against the first copy, and its own needs against its
@@ -100,6 +107,9 @@ def duplicate_op(case: Case) -> Iterator[Violation]:
     Source: semantics, Complete.
     """
     for op, places in case.places.items():
+        if len(case.homes(op)) > 1:
+            ranks = [place.rank for place in places]
+            places = [place for place in places if ranks.count(place.rank) > 1]
         if len(places) > 1:
             where = ", ".join(f"position {place.position} of rank {place.rank}" for place in places[:4])
             more = f" and {len(places) - 4} more" if len(places) > 4 else ""
@@ -160,9 +170,10 @@ def wrong_rank(case: Case) -> Iterator[Violation]:
     Source: semantics, Complete.
     """
     for op, places in case.places.items():
-        home = case.home(op)
+        homes = case.homes(op)
+        home = homes[0]
         for place in places:
-            if place.rank != home:
+            if place.rank not in homes:
                 yield Violation(
                     "V104",
                     place.rank,

@@ -77,8 +77,8 @@ def before_its_message(case: Case) -> Iterator[Violation]:
         for needs in case.waits[rank]:
             for need in needs:
                 source_rank, source = need.source
-                if source_rank not in case.claimed:
-                    continue
+                if source_rank not in case.claimed or need.to >= 0 or need.gathers:
+                    continue  # what copies on other ranks wait for is asked there; that all start together is V406
                 position = need.at.position
                 end = case.claimed[source_rank][source] + case.durations[source_rank][source]
                 arrival = wires.arrival(need, end)
@@ -114,6 +114,24 @@ def bad_start(case: Case) -> Iterator[Violation]:
                 yield Violation("V404", rank, position, op, message, {"start": str(start)})
 
 
+@rule("V406", "apart", idle=_no_starts, example="0F0 of ranks 0 and 1, at 0 on the one and at 1 on the other")
+def apart(case: Case) -> Iterator[Violation]:
+    """An op of a stage on several ranks starts at the same time on all of them.
+
+    Source: semantics, Gangs.
+    """
+    for op, places in case.places.items():
+        homes = case.homes(op)
+        starts = {
+            p.rank: case.claimed[p.rank][p.position] for p in places if p.rank in homes and p.rank in case.claimed
+        }
+        if len(homes) > 1 and len(set(starts.values())) > 1:
+            when = ", ".join(f"at {start} on rank {rank}" for rank, start in sorted(starts.items()))
+            first = places[0]
+            message = f"{op} runs on ranks {', '.join(map(str, homes))} at once, but starts {when}"
+            yield Violation("V406", first.rank, first.position, str(op), message, {"starts": sorted(starts.items())})
+
+
 def _no_claims(case: Case) -> str:
     if not any(key in case.claims for key in ("makespan", "span", "peak")):
         return "No makespan, span or peak is claimed."
@@ -147,4 +165,4 @@ def false_figure(case: Case) -> Iterator[Violation]:
             yield Violation("V405", None, None, None, message, {"peak": list(facts.peak), "claimed": str(peak)})
 
 
-RULES: tuple[Rule[Case], ...] = (count_of_starts, busy_rank, before_its_message, bad_start, false_figure)
+RULES: tuple[Rule[Case], ...] = (count_of_starts, busy_rank, before_its_message, bad_start, false_figure, apart)

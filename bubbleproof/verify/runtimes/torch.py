@@ -46,7 +46,7 @@ def predict(program: Program, instance: Instance, *, scale_grads: bool = True, t
     transfers
         False for an order without communication, to which PyTorch adds its own when it loads it.
     """
-    if not instance.placement.chain:
+    if not instance.placement.plain:
         return Prediction(outcome="refused", reason="stages that are no chain: each takes what the one before it makes")
     if len(instance.placement.routes) > 1:
         return Prediction(outcome="refused", reason="a stage on two ranks: a bidirectional placement")
