@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from math import ceil
+from typing import NamedTuple
 
 from bubbleproof.schedules.errors import BubbleproofError
 from bubbleproof.schedules.formats.schedule_json import Document
 from bubbleproof.schedules.instance import Instance, Objective
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.schedules.timeline import Timeline
-from bubbleproof.solver.result import InternalError, Level, OnProgress, Record, Second, Solution, Stopped, Then, gap
+from bubbleproof.solver.result import (
+    Answer,
+    InternalError,
+    Level,
+    OnProgress,
+    Record,
+    Second,
+    Solution,
+    Stopped,
+    Then,
+    gap,
+)
 from bubbleproof.solver.resume import Keep, Keeper, take_up
 from bubbleproof.solver.search import Budget, OutOfBudget, Search
 
@@ -147,17 +160,14 @@ def solve(
 
 
 def _solution(search: Search, stopped: Stopped, then: tuple[Second, ...] = ()) -> Solution:
-    instance, schedule = search.instance, search.schedule
-    timeline = search.timeline(schedule)
-    _judge(schedule, instance, timeline)
-    value = timeline.value(instance.objective)
+    instance, answer, figures = search.instance, *_answer(search)
+    value = figures.span if instance.objective == "span" else figures.timed_makespan
     bound = search.bound
     if bound > value:
         raise InternalError(f"{search.proof} claims that nothing is below {bound}, but there is a schedule of {value}")
     milliseconds = ceil(search.budget.elapsed * 1000)
     return Solution(
-        schedule,
-        timeline,
+        answer,
         Record(
             objective=instance.objective,
             value=value,
@@ -167,9 +177,9 @@ def _solution(search: Search, stopped: Stopped, then: tuple[Second, ...] = ()) -
             proof=search.proof,
             certificate=search.certificate,
             source=search.source,
-            makespan=search.makespan(timeline),
-            span=timeline.span,
-            peak=tuple(peak.memory for peak in timeline.peaks),
+            makespan=figures.makespan,
+            span=figures.span,
+            peak=figures.peak,
             seconds=ceil(milliseconds / 1000),
             milliseconds=milliseconds,
             stopped=stopped,
@@ -183,6 +193,36 @@ def _solution(search: Search, stopped: Stopped, then: tuple[Second, ...] = ()) -
         ),
         search.proof_lines,
     )
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """A schedule and a timeline that are there."""
+
+    schedule: Schedule
+    timeline: Timeline
+
+
+class _Figures(NamedTuple):
+    """As in `Grown`."""
+
+    makespan: int
+    timed_makespan: int
+    span: int
+    peak: tuple[int, ...]
+
+
+def _answer(search: Search) -> tuple[Answer, _Figures]:
+    """The best schedule, judged, and its figures."""
+    grown = search.grown
+    if grown is not None:
+        return grown, _Figures(grown.makespan, grown.timed_makespan, grown.span, grown.peak)
+    schedule = search.schedule
+    timeline = search.timeline(schedule)
+    _judge(schedule, search.instance, timeline)
+    peak = tuple(peak.memory for peak in timeline.peaks)
+    figures = _Figures(search.makespan(timeline), timeline.makespan, timeline.span, peak)
+    return _Whole(schedule, timeline), figures
 
 
 def _judge(schedule: Schedule, instance: Instance, timeline: Timeline) -> None:

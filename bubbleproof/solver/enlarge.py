@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 from math import lcm
 
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.solver.flat import Flat, Orders
+from bubbleproof.solver.heuristics import Knobs
 from bubbleproof.solver.periodic import Words, cut_period, find_period
 from bubbleproof.solver.search import Budget, OutOfBudget, Search
 
@@ -78,6 +80,26 @@ class Repeating(Search):
         self.taken: list[Words] = []
         """Words that were of use, the best last."""
 
+    def quickly(self) -> tuple[int, Knobs] | None:
+        """As `Search.quickly`, but one microbatch at a time comes last, and only if nothing else repeats."""
+        try:
+            return self.greedily()
+        finally:
+            if self.least is None:
+                self.one_at_a_time()
+
+    def attempt(self, knobs: Knobs) -> int | None:
+        """As `Search.attempt`; and if the best value is reached, but nothing repeats, once more with fewer W that wait.
+
+        Weight gradients that may wait as long as memory allows fill it up slowly: it takes many microbatches before
+        anything repeats.
+        """
+        value = super().attempt(knobs)
+        if value is not None and value <= self.bound and self.least != value:
+            most = 2 * self.flat.ranks
+            super().attempt(replace(knobs, hold=tuple(min(most, hold) for hold in knobs.hold)))
+        return value
+
     def offer(self, orders: Orders | None, source: str) -> int | None:
         """As `Search.offer`, and hand on what repeats if it is better than before."""
         value = super().offer(orders, source)
@@ -117,7 +139,7 @@ class Small(Repeating):
         super().__init__(instance, budget, outer.seed, outer.workers, steps)
         self.outer = outer
         self.counts = tuple(map(len, outer.flat.microbatches))
-        self.best: tuple[Orders, str] | None = None
+        self.best: tuple[Words, int, str] | None = None
         """The best that repeats, for the large instance, and where it comes from, until it is offered."""
 
     @property
@@ -130,7 +152,7 @@ class Small(Repeating):
         n = words.blocks(self.counts)
         if n is None:
             return False
-        self.best = words.orders(n), f"{source}, enlarged from {self.instance.microbatches} microbatches"
+        self.best = words, n, f"{source}, enlarged from {self.instance.microbatches} microbatches"
         if super().done:
             self.hand_over()
         return True
@@ -138,7 +160,7 @@ class Small(Repeating):
     def hand_over(self) -> None:
         """Offer the best that repeats for the large instance; timing that takes longer than finding it here."""
         if self.best is not None:
-            self.outer.offer(*self.best)
+            self.outer.offer_words(*self.best)
             self.best = None
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EveryClass", "EveryRecord", "EverySolution", "solve_every"]
 
-_EFFORT_PER_SECOND = 0.5
+_EFFORT_PER_SECOND = 1.0
 _STEPS = 8
 """Most microbatches per block that are looked for, beside as many as are in flight."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -163,6 +163,18 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     then: tuple[Second, ...] = ()
 
 
+class Answer(Protocol):
+    """A schedule and its timeline; they may be made when they are asked for."""
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule."""
+
+    @property
+    def timeline(self) -> Timeline:
+        """Its timeline."""
+
+
 @dataclass(frozen=True)
 class Solution:
     """A verified schedule with its timeline and its record.
@@ -171,14 +183,25 @@ class Solution:
 
     Parameters
     ----------
+    answer
+        Schedule and timeline. Of many microbatches they were judged as arrays, and their ops are made when asked for.
     proof
         The lines of the proof, if one was asked for and found; `bubbleproof.verify.proof.check_proof` checks them.
     """
 
-    schedule: Schedule
-    timeline: Timeline
+    answer: Answer
     record: Record
     proof: tuple[str, ...] | None = None
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule."""
+        return self.answer.schedule
+
+    @property
+    def timeline(self) -> Timeline:
+        """Its timeline."""
+        return self.answer.timeline
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field, replace
 from itertools import count
 from time import monotonic
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from bubbleproof.schedules.errors import FamilyError, ScheduleError
 from bubbleproof.schedules.families.family import Family
@@ -20,6 +20,10 @@ from bubbleproof.solver.result import FamilyResult, OnProgress, Progress, Proved
 from bubbleproof.solver.resume import Keeper
 from bubbleproof.solver.tuning import grid, neighbour
 from bubbleproof.verify.certificate import Certificate
+
+if TYPE_CHECKING:
+    from bubbleproof.solver.grown import Grown
+    from bubbleproof.solver.periodic import Words
 
 __all__ = ["Budget", "Search", "timeline_of"]
 
@@ -128,7 +132,9 @@ class Search:
         self.on_progress = on_progress
         self.flat = Flat(instance)
         self.reserve = reserves(self.flat)
-        self.orders: Orders | None = None
+        self._orders: Orders | None = None
+        self.grown: Grown | None = None
+        """The best schedule, if it was written down from few microbatches and has been judged."""
         self.family: Schedule | None = None
         self.value: int | None = None
         self.source = ""
@@ -146,6 +152,17 @@ class Search:
         self.proof_lines: tuple[str, ...] | None = None
         self.extra_notes: list[str] = []
         self.keeper: Keeper | None = None
+
+    @property
+    def orders(self) -> Orders | None:
+        """The orders of the best schedule; None if it is none of queues."""
+        if self._orders is None and self.grown is not None:
+            self._orders = self.grown.orders
+        return self._orders
+
+    @orders.setter
+    def orders(self, orders: Orders | None) -> None:
+        self._orders, self.grown = orders, None
 
     @property
     def done(self) -> bool:
@@ -185,6 +202,20 @@ class Search:
             self.orders, self.family, self.value, self.source = orders, None, value, source
             self.report(source)
         return value
+
+    def offer_words(self, words: Words, n: int, source: str) -> None:
+        """Offer `n` blocks of words, without an object for any op where that can be done."""
+        from bubbleproof.solver.grown import grow
+
+        found = grow(self.flat, words, n, source)
+        if found is None:
+            self.offer(words.orders(n), source)
+            return
+        value = found.value(self.instance.objective)
+        if self.value is None or value < self.value:
+            self.orders, self.family, self.value, self.source = None, None, value, source
+            self.grown = found
+            self.report(source)
 
     def offer_schedule(self, schedule: Schedule, source: str) -> int | None:
         """Take a schedule as the best if it is; returns its objective, None if it cannot run or exceeds a cap."""
@@ -360,6 +391,10 @@ class Search:
             The time or effort ended first.
         """
         self.one_at_a_time()
+        return self.greedily()
+
+    def greedily(self) -> tuple[int, Knobs] | None:
+        """The greedy and the published families; as `quickly`."""
         starts = list(grid(self.flat))
         best = self.first(starts[:12])
         if not self.done:

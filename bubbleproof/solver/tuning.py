@@ -64,7 +64,7 @@ def grid(flat: Flat) -> Iterator[Knobs]:
     """Settings in the order in which to try them: the first dozen span what is usually good."""
     p = flat.ranks
     hold = (_UNLIMITED,) * p
-    depths: list[tuple[int, ...] | None] = [_depths(flat, 1, 0), _depths(flat, 2, 0), None, _fits(flat, 0)]
+    depths: list[tuple[int, ...] | None] = [_depths(flat, 1, 0), _fits(flat, 0), _depths(flat, 2, 0), None]
     depths += [
         _depths(flat, 1, 1),
         _depths(flat, 2, -1),
@@ -79,7 +79,7 @@ def grid(flat: Flat) -> Iterator[Knobs]:
             for depth in depths:
                 yield Knobs(depth, (delay,) * p, (fill,) * p, hold, late)
     for held in (tuple(range(p)), (0,) * p, (1,) * p):
-        for depth in depths[:3]:
+        for depth in (depths[0], depths[2], depths[3]):
             for fill in (0, 100):
                 yield Knobs(depth, (50,) * p, (fill,) * p, held)
 

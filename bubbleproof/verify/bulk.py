@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from bubbleproof.verify.exchange import Target
 
-__all__ = ["Places", "durations", "earliest", "figures", "prove", "verify_table"]
+__all__ = ["Places", "durations", "earliest", "figures", "prove", "prove_starts", "verify_table"]
 
 _F, _B, _W, _BW = (CODES[kind] for kind in ("F", "B", "W", "BW"))
 _LETTER = np.array([0, 1, 2, 1], np.int64)
@@ -93,14 +93,53 @@ def prove(
     return None if claimed is None else replace(found, claimed_makespan=claimed[0], claimed_span=claimed[1])
 
 
+class Proved(NamedTuple):
+    """Makespan and span of claimed starts that hold, and the peak of every rank."""
+
+    makespan: int
+    span: int
+    peak: tuple[int, ...]
+
+
+def prove_starts(table: Table, instance: Instance, starts: NDArray[np.int64]) -> Proved | None:
+    """The figures of a schedule with claimed starts; None if a rule is broken or this check is not enough.
+
+    Every op must last. Then starts that obey the rules rise along every edge, so there is no deadlock, and the schedule
+    need not be run: theorem L3 of docs/large.md.
+
+    Parameters
+    ----------
+    starts
+        One per slot, row after row.
+    """
+    costs = instance.costs
+    if costs.channel != "latency" or costs.varying or instance.memory.varying or instance.placement.edges:
+        return None
+    places = Places.of(table, instance)
+    if places is None or len(starts) != places.slots or not _sums_are_safe(table, instance):
+        return None
+    peak = peaks(table, instance)
+    if peak is None or not (durations(table, instance, places) > 0).all():
+        return None
+    claimed = _of_starts(table, instance, places, starts)
+    return None if claimed is None else Proved(*claimed, peak)
+
+
 def _claimed(
     table: Table, instance: Instance, places: Places, timeline: Sequence[Sequence[int]]
 ) -> tuple[int, int] | None:
     """Makespan and span of claimed starts; None if they are no timeline of the schedule (V401 to V404)."""
-    needs, lengths = _needs(instance, places), np.diff(places.offsets)
-    if needs is None or [len(row) for row in timeline] != lengths.tolist():
+    if [len(row) for row in timeline] != np.diff(places.offsets).tolist():
         return None
     starts: NDArray[np.int64] = np.fromiter((start for row in timeline for start in row), np.int64, places.slots)
+    return _of_starts(table, instance, places, starts)
+
+
+def _of_starts(table: Table, instance: Instance, places: Places, starts: NDArray[np.int64]) -> tuple[int, int] | None:
+    """As `_claimed`, of as many starts as there are slots."""
+    needs = _needs(instance, places)
+    if needs is None:
+        return None
     if (starts < 0).any() or (starts >= _SAFE >> 1).any():
         return None
     ends = starts + durations(table, instance, places)
