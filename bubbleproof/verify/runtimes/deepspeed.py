@@ -136,8 +136,8 @@ class _Run:
         name, b = one
         if not self.own and name in SPLIT_NAMES:
             raise _Raised(f"{one}: the engine does not understand it")
-        if name != "LoadMicroBatch":
-            self.in_range(rank, one)
+        if not (name == "LoadMicroBatch" or (name == "BackwardPass" and rank.rank == self.last)):
+            self.in_range(rank, one)  # a load looks later, and the loss is in no buffer
         if name in _SENDS:
             return self.send(rank, one, b or 0)
         if name in _RECEIVES:
