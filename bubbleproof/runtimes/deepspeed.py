@@ -1,9 +1,9 @@
 """DeepSpeed: a schedule executed by its pipeline engine, and streams of instructions read from its own schedules.
 
 `initialize` takes the place of ``deepspeed.initialize`` and gives an engine whose ``train_batch`` runs the streams;
-nothing of DeepSpeed is replaced. The engine is a subclass of DeepSpeed's ``PipelineEngine``. Where that one has a single
-loss and a single received gradient it keeps one for each pipeline buffer, so that any order can run, and it knows two
-more instructions, the halves of a split backward. They use the functions with which PyTorch's own pipeline splits one.
+nothing of DeepSpeed is replaced. The engine is a subclass of DeepSpeed's ``PipelineEngine``. Where that one has a
+single loss and a single received gradient it keeps one for each pipeline buffer, so that any order can run. It knows
+the two halves of a split backward as well, by the functions with which PyTorch's own pipeline splits one.
 
 What is executed is judged first; docs/semantics.md, section "DeepSpeed", says what the engine does.
 """

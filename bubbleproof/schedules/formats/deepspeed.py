@@ -64,8 +64,11 @@ def refuse(schedule: Schedule, instance: Instance) -> None:
     ------
     FormatError
         Another placement than the linear one, or slots that it has no instruction for; the message says what it can.
+    InstanceError
+        The stages are no chain.
     """
     placement = instance.placement
+    placement.need_chain("DeepSpeed's pipeline engine")
     if placement.routes != linear(placement.ranks).routes:
         raise FormatError(
             f"DeepSpeed's pipeline engine holds stage r on rank r, one stage on each rank; the placement is "
