@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from bubbleproof.schedules.formats.torch_versions import Version
     from bubbleproof.schedules.instance import Instance
     from bubbleproof.schedules.instructions import Streams
-    from bubbleproof.schedules.program import Program
+    from bubbleproof.schedules.program import Channel, Program
     from bubbleproof.schedules.schedule import Schedule
     from bubbleproof.verify import Report
     from bubbleproof.verify.runtimes.prediction import Prediction
@@ -183,6 +183,13 @@ def _as_version_runs(loaded: _Loaded, arguments: argparse.Namespace) -> _Loaded:
     return _Loaded(torch_versions.with_final_reductions(loaded.program), loaded.instance, (*loaded.notes, note))
 
 
+def _usual_channel(loaded: _Loaded) -> Channel:
+    """How messages travel where nothing is said: for DeepSpeed's streams as its engine sends them."""
+    if loaded.streams is None:
+        return "rendezvous-pair"
+    return "batched" if loaded.streams.vee else "rendezvous-rank"
+
+
 def _judged(loaded: _Loaded, arguments: argparse.Namespace, said: Prediction | None) -> Report:
     from bubbleproof.verify import verify_program
 
@@ -192,7 +199,7 @@ def _judged(loaded: _Loaded, arguments: argparse.Namespace, said: Prediction | N
     return verify_program(
         loaded.program,
         loaded.instance,
-        channel=arguments.channel or ("rendezvous-pair" if loaded.streams is None else "rendezvous-rank"),
+        channel=arguments.channel or _usual_channel(loaded),
         prediction=said,
         target=arguments.target,
         transfers=arguments.transfers,

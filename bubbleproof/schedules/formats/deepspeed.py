@@ -4,9 +4,10 @@ A file is ``{"format": "deepspeed-instructions/1", "microbatches": m, "buffers":
 stage its number of buffers and its row of texts like ``ForwardPass(buffer_id=0)``. Read are also the printed steps of a
 ``PipeSchedule`` of DeepSpeed, one stage after the other, each begun by a line such as ``stage 0``.
 
-Rank r holds stage r and talks to its neighbours. An instruction names a buffer of its rank, not a microbatch: which
-microbatch is meant follows from the k-th load of the first stage and from what each receive takes. Buffers are coloured
-intervals: a microbatch holds one from its load or receive to its last use, and the next one takes it over.
+Rank r holds stage r and talks to its neighbours; vees are in `deepspeed_vee`. An instruction names a buffer, not a
+microbatch: which microbatch is meant follows from the k-th load of the first stage and from what each receive takes.
+Buffers are coloured intervals: a microbatch holds one from its load or receive to its last use, and the next one takes
+it over.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import msgspec
 from bubbleproof.schedules.errors import FormatError, ScheduleError
 from bubbleproof.schedules.instructions import Instruction, InstructionName, Streams, parse_instruction
 from bubbleproof.schedules.op import Op, Overlap
-from bubbleproof.schedules.placement import linear
+from bubbleproof.schedules.placement import linear, vee
 from bubbleproof.schedules.program import Action, Program, Transfer
 
 if TYPE_CHECKING:
@@ -29,24 +30,27 @@ if TYPE_CHECKING:
     from bubbleproof.schedules.schedule import Schedule
     from bubbleproof.schedules.timeline import Timeline
 
-__all__ = ["FORMAT", "MAX_BYTES", "dumps", "loads", "loads_streams", "program_of", "refuse", "streams_of", "write"]
+__all__ = [
+    *("END", "FORMAT", "MAX_BYTES", "OF_OP", "OF_TRANSFER"),
+    *("action_of", "dumps", "loads", "loads_streams", "program_of", "refuse", "streams_of", "write"),
+]
 
 FORMAT = "deepspeed-instructions/1"
 MAX_BYTES = 64 << 20
 
-_OF_OP: dict[str, InstructionName] = {
+OF_OP: dict[str, InstructionName] = {
     "F": "ForwardPass",
     "BW": "BackwardPass",
     "B": "BackwardInput",
     "W": "BackwardWeight",
 }
-_OF_TRANSFER: dict[str, InstructionName] = {
+OF_TRANSFER: dict[str, InstructionName] = {
     "SEND_F": "SendActivation",
     "RECV_F": "RecvActivation",
     "SEND_B": "SendGrad",
     "RECV_B": "RecvGrad",
 }
-_END: tuple[InstructionName, ...] = ("ReduceTiedGrads", "ReduceGrads", "OptimizerStep")
+END: tuple[InstructionName, ...] = ("ReduceTiedGrads", "ReduceGrads", "OptimizerStep")
 
 
 class _Document(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -69,9 +73,15 @@ def refuse(schedule: Schedule, instance: Instance) -> None:
     """
     placement = instance.placement
     placement.need_chain("DeepSpeed's pipeline engine")
-    if placement.routes != linear(placement.ranks).routes:
+    if placement.ranks > 1 and placement.routes == vee(placement.ranks).routes:
+        if instance.microbatches < 2 * placement.ranks:
+            raise FormatError(
+                f"DeepSpeed's engine for vees (DualPipeV) wants at least 2 · {placement.ranks} microbatches, not "
+                f"{instance.microbatches}. The nearest that it runs has {2 * placement.ranks}, or the linear placement"
+            )
+    elif placement.routes != linear(placement.ranks).routes:
         raise FormatError(
-            f"DeepSpeed's pipeline engine holds stage r on rank r, one stage on each rank; the placement is "
+            f"DeepSpeed's pipeline engine holds stage r on rank r, that for vees also stage 2p − 1 − r; this is "
             f"{placement.kind} with {placement.stages} stages on {placement.ranks} ranks. The nearest that it runs has "
             f"the stages of each rank joined into one: solve with the linear placement on {placement.ranks} ranks, or "
             f"`families 1f1b --ranks {placement.ranks} --microbatches {instance.microbatches}`"
@@ -79,7 +89,7 @@ def refuse(schedule: Schedule, instance: Instance) -> None:
     for _, _, slot in schedule.slots():
         if isinstance(slot, Overlap):
             raise FormatError(f"{slot}: DeepSpeed has no pairs; the nearest is {slot.forward} {slot.backward}")
-        if slot.kind not in _OF_OP:
+        if slot.kind not in OF_OP:
             raise FormatError(f"{slot}: DeepSpeed recomputes inside a backward (activation checkpoints); leave it out")
 
 
@@ -97,13 +107,17 @@ def streams_of(program: Program, instance: Instance) -> Streams:
         DeepSpeed cannot express it; see `refuse`.
     """
     refuse(program.schedule, instance)
+    if instance.placement.stages > program.ranks:
+        from bubbleproof.schedules.formats.deepspeed_vee import streams_of_vee
+
+        return streams_of_vee(program, instance)
     order = [op.microbatch for op in program.rows[0] if isinstance(op, Op) and op.kind == "F"]
     rows, counts = [], []
     for rank, row in enumerate(program.rows):
         steps = list(_steps(row, order if rank in (0, program.ranks - 1) else ()))
         buffers, count = _coloured([microbatch for _, microbatch in steps])
         made = [Instruction(name, buffer) for (name, _), buffer in zip(steps, buffers, strict=True)]
-        rows.append([*made, *map(Instruction, _END)])
+        rows.append([*made, *map(Instruction, END)])
         counts.append(count)
     return Streams.of(rows, instance.microbatches, counts, program.name)
 
@@ -114,13 +128,13 @@ def _steps(row: Sequence[Action], loads: Sequence[int]) -> Iterator[tuple[Instru
     coming = iter(loads)
     for action in row:
         if isinstance(action, Transfer):
-            yield _OF_TRANSFER[action.kind], action.microbatch
+            yield OF_TRANSFER[action.kind], action.microbatch
         elif isinstance(action, Op):
             while loads and action.kind == "F" and action.microbatch not in loaded:
                 item = next(coming, action.microbatch)
                 loaded.add(item)
                 yield "LoadMicroBatch", item
-            yield _OF_OP[action.kind], action.microbatch
+            yield OF_OP[action.kind], action.microbatch
 
 
 def _coloured(uses: Sequence[int]) -> tuple[list[int], int]:
@@ -152,6 +166,10 @@ def program_of(streams: Streams) -> Program:
     the stage before it sends; gradients are named by the buffer they are for. What is taken from an empty buffer is
     named by its turn. Loads, reductions and the optimizer step have no counterpart in a program.
     """
+    if streams.vee:
+        from bubbleproof.schedules.formats.deepspeed_vee import program_of_vee
+
+        return program_of_vee(streams)
     arriving: list[int] = []
     rows: list[list[Action]] = []
     for stage, row in enumerate(streams.rows):
@@ -166,7 +184,7 @@ def _named(stage: int, row: Sequence[Instruction], arriving: Sequence[int]) -> t
     leaving: list[int] = []
     held: dict[int, int] = {}
     turn: dict[str, int] = {}
-    for name, buffer in row:
+    for name, buffer, _ in row:
         if buffer is None:
             continue
         number = turn[name] = turn.get(name, -1) + 1
@@ -179,15 +197,16 @@ def _named(stage: int, row: Sequence[Instruction], arriving: Sequence[int]) -> t
         microbatch = held.get(buffer, number)
         if name == "SendActivation":
             leaving.append(microbatch)
-        made.append(_action(name, stage, microbatch))
+        made.append(action_of(name, stage, microbatch))
     return made, leaving
 
 
-def _action(name: InstructionName, stage: int, microbatch: int) -> Action:
-    for kind, known in _OF_OP.items():
+def action_of(name: InstructionName, stage: int, microbatch: int) -> Action:
+    """The op or transfer of an instruction."""
+    for kind, known in OF_OP.items():
         if known == name:
             return Op(kind, stage, microbatch)  # type: ignore[arg-type]  # the keys are kinds
-    kind = next(kind for kind, known in _OF_TRANSFER.items() if known == name)
+    kind = next(kind for kind, known in OF_TRANSFER.items() if known == name)
     return Transfer(kind, stage, microbatch)  # type: ignore[arg-type]  # the keys are kinds
 
 
@@ -253,8 +272,9 @@ def _printed(text: str, where: str) -> Streams:
             rows[-1] += [_instruction(call, place) for call in calls]
     if not rows:
         raise FormatError(f"{where}: neither JSON of format {FORMAT} nor stages with lists of instructions")
-    forwards = max(sum(one.name == "ForwardPass" for one in row) for row in rows)
-    return Streams.of(rows, max(1, forwards))
+    forwards = max(sum(one.name == "ForwardPass" and one.phase != 1 for one in row) for row in rows)
+    made = Streams.of(rows, max(1, forwards))
+    return Streams.of(rows, made.microbatches, [2 * made.microbatches] * len(rows)) if made.vee else made
 
 
 def _instruction(text: str, where: str) -> Instruction:

@@ -45,12 +45,17 @@ def predict(
     Parameters
     ----------
     engine
-        DeepSpeed's own engine, or the one of `bubbleproof.runtimes.deepspeed`.
+        DeepSpeed's own engine, that for vees if the streams have phases, or the one of
+        `bubbleproof.runtimes.deepspeed`.
     replicas
         Number of data-parallel replicas, which all run these streams.
     separate
         Stages whose output is larger than their input: only there gradients are received into memory of their own.
     """
+    if streams.vee:
+        from bubbleproof.verify.runtimes.deepspeed_vee import predict_vee
+
+        return predict_vee(streams, own=engine == "bubbleproof", replicas=replicas)
     run = _Run(streams, engine, replicas, frozenset(separate))
     run.go()
     return run.prediction()
@@ -133,7 +138,7 @@ class _Run:
 
     def step(self, rank: _Rank, one: Instruction) -> bool:
         """One instruction; False if it waits for the other end of its message. A receive is done by its send."""
-        name, b = one
+        name, b, _ = one
         if not self.own and name in SPLIT_NAMES:
             raise _Raised(f"{one}: the engine does not understand it")
         if not (name == "LoadMicroBatch" or (name == "BackwardPass" and rank.rank == self.last)):

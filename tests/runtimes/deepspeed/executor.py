@@ -6,7 +6,7 @@ job forks its ranks from here. Nothing of this file is imported by the tests.
 A job
 -----
 read
-    Stages and microbatches: DeepSpeed's own schedule for them is returned and nothing else done. Otherwise:
+    Ranks and microbatches, and whether it is a vee: DeepSpeed's own schedule is returned, nothing else done. Otherwise:
 schedule
     A bubbleproof schedule file's text: the ranks call `bubbleproof.runtimes.deepspeed.streams_for` and ``initialize``.
 streams, engine
@@ -18,8 +18,9 @@ replicas, steps, seconds
     Data-parallel replicas, steps to run, and for how long nothing moves before it counts as a hang.
 config
     More of DeepSpeed's configuration.
-view, float32
-    Whether each stage ends with an op whose output is a view; whether to train in float32 instead of float64.
+vee, view, float32
+    Whether rank r holds stages r and 2p − 1 − r; whether each stage ends with an op whose output is a view; whether to
+    train in float32 instead of float64.
 
 An answer
 ---------
@@ -74,14 +75,15 @@ def main() -> None:
         print(json.dumps(printed(*job["read"]) if "read" in job else run(job)), file=out, flush=True)
 
 
-def printed(stages: int, microbatches: int) -> dict:
+def printed(stages: int, microbatches: int, vee: bool = False) -> dict:
     """DeepSpeed's own training schedule, read from its objects, and as it prints itself."""
-    from deepspeed.runtime.pipe.schedule import TrainSchedule
+    from deepspeed.runtime.pipe.schedule import DualPipeVSchedule, TrainSchedule
 
     from bubbleproof.runtimes.deepspeed import read
     from bubbleproof.schedules.formats.deepspeed import dumps
 
-    made = [TrainSchedule(microbatches, stages, stage) for stage in range(stages)]
+    kind = DualPipeVSchedule if vee else TrainSchedule
+    made = [kind(microbatches, stages, stage) for stage in range(stages)]
     lines = [line for stage, each in enumerate(made) for line in (f"stage {stage}", *map(str, each.steps()))]
     return {"streams": dumps(read(made)), "text": "\n".join(lines)}
 
@@ -89,7 +91,7 @@ def printed(stages: int, microbatches: int) -> dict:
 def run(job: dict) -> dict:
     """Fork the ranks of one job, wait for them under a deadline, and gather what they wrote."""
     folder = Path(tempfile.mkdtemp(prefix="pipeline-"))
-    ranks = len(job["layers"]) * job.get("replicas", 1)
+    ranks = stages_of(job) * job.get("replicas", 1)
     children = {}
     for rank in range(ranks):
         child = os.fork()
@@ -114,6 +116,11 @@ def run(job: dict) -> dict:
         found[-1]["now"] = at.read_text().strip() if at.exists() else ""
     shutil.rmtree(folder, ignore_errors=True)
     return gathered(found)
+
+
+def stages_of(job: dict) -> int:
+    """How many ranks one replica has."""
+    return len(job["layers"]) // (2 if job.get("vee") else 1)
 
 
 def awaited(job: dict, children: dict, folder: Path) -> list[int]:
@@ -273,12 +280,13 @@ def trained(job: dict, rank: int, folder: Path, loaded: list[bool]) -> dict:
 
     layers = layers_of(job)
     bounds = [0, *itertools.accumulate(job["layers"])]
-    module = pipeline_module(layers, bounds, loss_fn=loss_of)
+    module = pipeline_module(layers, bounds, vee=bool(job.get("vee")), loss_fn=loss_of)
     engine = prepared(job, module, [each for each in module.parameters() if each.requires_grad])
     engine.communication_data_type = type_of(job)
     follow(engine, folder / f"{rank}.at")
     replica = engine.grid.get_data_parallel_rank()
-    mine = range(bounds[engine.stage_id], bounds[engine.stage_id + 1])
+    held = [engine.stage_id, *([len(job["layers"]) - 1 - engine.stage_id] if job.get("vee") else [])]
+    mine = [layer for stage in held for layer in range(bounds[stage], bounds[stage + 1])]
     gradients: list = []
     engine.optimizer.register_step_pre_hook(
         lambda *_: gradients.append([None if each.grad is None else each.grad.clone() for each in module.parameters()])

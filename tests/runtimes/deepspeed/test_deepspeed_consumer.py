@@ -12,7 +12,8 @@ from bubbleproof.schedules.families import FAMILIES
 from bubbleproof.schedules.formats import deepspeed
 from bubbleproof.schedules.instructions import Instruction, Streams, parse_instruction
 from bubbleproof.schedules.lower import lower
-from bubbleproof.schedules.placement import linear
+from bubbleproof.schedules.placement import linear, vee
+from bubbleproof.schedules.program import Program
 from bubbleproof.verify import Verdict, verify_program
 from bubbleproof.verify.runtimes.deepspeed import predict
 
@@ -107,6 +108,72 @@ def test_the_outcome_follows_from_what_the_engine_holds(name: str) -> None:
     said = predict(streams(*rows, m=m), engine=engine)  # type: ignore[arg-type]  # one of the engines
     assert said.outcome == outcome, said
     assert reason in said.reason
+
+
+def on_vee(family: str, ranks: int, m: int) -> tuple[Instance, Program, Streams]:
+    stages = 2 * ranks
+    given = Instance(vee(ranks), m, Costs.make(stages, F=4, B=5, W=3, comm=1), Memory.make(stages, ranks))
+    program = lower(FAMILIES[family].build(given), given, reduce=False, blocking=True)
+    return given, program, deepspeed.streams_of(program, given)
+
+
+@pytest.mark.parametrize("family", ["zb-v", "v-half", "v-min"])
+@pytest.mark.parametrize(("ranks", "m"), [(2, 4), (2, 7), (3, 6)])
+def test_schedules_on_a_vee_train_right(family: str, ranks: int, m: int) -> None:
+    given, program, found = on_vee(family, ranks, m)
+    said = predict(found, engine="bubbleproof")
+    assert said.outcome == "ok", said
+    assert verify_program(program, given, channel="rendezvous-rank", prediction=said).verdict is Verdict.PROVED
+    assert predict(found).reason == f"BackwardInput(buffer_id={m}, phase=1): the engine does not understand it"
+
+
+def test_deepspeeds_own_schedule_for_vees_trains_right_and_too_few_microbatches_are_refused() -> None:
+    found = deepspeed.loads_streams((DATA / "dualpipev-p2-m5.txt").read_text(encoding="utf-8"))
+    assert predict(found).outcome == "ok"
+    assert predict(Streams(found.rows, 3, found.buffers)).outcome == "refused"
+
+
+def changed(row: tuple[Instruction, ...], text: str, into: str) -> list[Instruction]:
+    """A row with the first occurrence of some instructions, given as text, changed into others."""
+    whole = " ".join(str(one).replace(", ", ",") for one in row)
+    assert text in whole
+    return [parse_instruction(word) for word in whole.replace(text, into, 1).split()]
+
+
+@pytest.mark.parametrize(
+    ("rank", "text", "into", "outcome", "why"),
+    [
+        (0, "SendActivation(buffer_id=1,phase=0) CommitP2P()", "", "hang", "rank 1 waits at"),
+        (
+            0,
+            "SendActivation(buffer_id=1,phase=0) CommitP2P()",
+            "SendActivation(buffer_id=1,phase=0)",
+            "hang",
+            "rank 0 waits at",
+        ),
+        (0, "ForwardPass(buffer_id=0,phase=0)", "", "crash", "the buffer has no output"),
+        (1, "RecvActivation(buffer_id=1,phase=0)", "RecvActivation(buffer_id=2,phase=0)", "crash", "no input"),
+        (1, "BackwardWeight(buffer_id=0,phase=0)", "", "wrong", "the gradients of rank 1 are wrong"),
+        (1, "BackwardWeight(buffer_id=0,phase=0)", "BackwardWeight(buffer_id=9,phase=0)", "crash", "8 buffers"),
+        (1, "BackwardWeight(buffer_id=0,phase=0)", "BackwardWeight(buffer_id=0)", "crash", "no phase is given"),
+        (
+            0,
+            "LoadMicroBatch(buffer_id=1)",
+            "LoadMicroBatch(buffer_id=1) LoadMicroBatch(buffer_id=1)",
+            "crash",
+            "more than",
+        ),
+    ],
+)
+def test_the_outcome_on_a_vee_follows_from_what_the_engine_holds(
+    rank: int, text: str, into: str, outcome: str, why: str
+) -> None:
+    _, _, right = on_vee("zb-v", 2, 4)
+    rows = [list(row) for row in right.rows]
+    rows[rank] = changed(right.rows[rank], text, into)
+    said = predict(Streams.of(rows, 4, right.buffers), engine="bubbleproof")
+    assert said.outcome == outcome, said
+    assert why in said.reason
 
 
 def test_a_reduction_that_is_missing_matters_only_with_replicas() -> None:

@@ -18,8 +18,9 @@ from bubbleproof.schedules.formats import deepspeed
 from bubbleproof.schedules.formats.schedule_json import Document, dumps
 from bubbleproof.schedules.instructions import Instruction, Streams
 from bubbleproof.schedules.lower import lower
-from bubbleproof.schedules.placement import linear
+from bubbleproof.schedules.placement import Placement, linear, vee
 from bubbleproof.schedules.schedule import Schedule
+from bubbleproof.verify import Verdict, verify_program
 from bubbleproof.verify.runtimes.deepspeed import Engine, predict
 
 pytestmark = pytest.mark.runtime
@@ -33,14 +34,17 @@ def server(server_of: Callable[[str], Any]) -> Any:
     return server_of("deepspeed")
 
 
-def instance(ranks: int, microbatches: int, *, split: bool = True, cap: int | None = None) -> Instance:
-    costs = Costs.make(ranks, F=4, B=5, W=3 if split else None, comm=1)
-    return Instance(linear(ranks), microbatches, costs, Memory.make(ranks, ranks, cap=cap))
+def instance(where: int | Placement, microbatches: int, *, split: bool = True, cap: int | None = None) -> Instance:
+    placement = linear(where) if isinstance(where, int) else where
+    stages, ranks = placement.stages, placement.ranks
+    costs = Costs.make(stages, F=4, B=5, W=3 if split else None, comm=1)
+    return Instance(placement, microbatches, costs, Memory.make(stages, ranks, cap=cap))
 
 
 def launch(given: Instance, **more: Any) -> dict[str, Any]:
-    layers = [1 + stage % 2 for stage in range(given.ranks)]  # uneven stages
-    return {"microbatches": given.microbatches, "layers": layers, "seconds": 20, **more}
+    layers = [1 + stage % 2 for stage in range(given.stages)]  # uneven stages
+    two = given.stages > given.ranks
+    return {"microbatches": given.microbatches, "layers": layers, "vee": two, "seconds": 20, **more}
 
 
 def explained(seen: dict[str, Any]) -> str:
@@ -54,6 +58,8 @@ SOLVED = {
     "p=4 m=2, fewer microbatches than ranks": instance(4, 2),
     "p=2 m=5, no multiple": instance(2, 5, cap=3),
     "p=3 m=4, fused backwards": instance(3, 4, split=False, cap=3),
+    "vee p=2 m=5": instance(vee(2), 5, cap=5),
+    "vee p=2 m=4, fused backwards": instance(vee(2), 4, split=False),
 }
 
 
@@ -66,9 +72,9 @@ def test_a_solved_schedule_trains_like_the_unpipelined_model(server: Any, eviden
     evidence.trained("deepspeed", f"solved, {name}", schedule, given, seen, server.versions, ["uneven", "messages"])
 
 
-@pytest.mark.parametrize("family", ["gpipe", "1f1b", "eager-1f1b", "zb-h1", "zb-h2"])
+@pytest.mark.parametrize("family", ["gpipe", "1f1b", "eager-1f1b", "zb-h1", "zb-h2", "zb-v", "v-half"])
 def test_a_published_schedule_trains_like_the_unpipelined_model(server: Any, evidence: Any, family: str) -> None:
-    given = instance(3, 5)
+    given = instance(vee(3), 7) if "v" in family else instance(3, 5)
     schedule = FAMILIES[family].build(given)
     seen = server.ask(**launch(given, schedule=dumps(Document(schedule, given))))
     assert seen["outcome"] == "ok", explained(seen)
@@ -111,6 +117,16 @@ def test_deepspeeds_own_schedule_is_read_and_found_right(server: Any, ranks: int
     assert predict(streams).outcome == "ok"
 
 
+def test_deepspeeds_own_schedule_for_vees_is_read_and_found_right(server: Any) -> None:
+    seen = server.ask(read=[3, 7, True], seconds=20)
+    streams = deepspeed.loads_streams(seen["streams"])
+    given = instance(vee(3), 7, split=False)
+    said = predict(streams)
+    report = verify_program(deepspeed.program_of(streams), given, channel="batched", prediction=said)
+    assert (said.outcome, report.verdict) == ("ok", Verdict.PROVED)
+    assert deepspeed.loads_streams(seen["text"]).rows == streams.rows
+
+
 def test_split_backwards_with_what_was_never_executed_are_refused(server: Any) -> None:
     given = instance(2, 2)
     text = dumps(Document(FAMILIES["zb-h1"].build(given), given))
@@ -142,11 +158,15 @@ def mutants(streams: Streams, rng: random.Random, count: int) -> Iterator[tuple[
         elif kind == "move":
             row.insert(rng.randrange(len(row)), row.pop(at))
         elif kind == "buffer":
-            row[at] = Instruction(row[at].name, ((row[at].buffer or 0) + rng.choice((1, 1, 2))) % 3)
+            at = rng.choice([place for place, one in enumerate(row) if one.buffer is not None])
+            row[at] = row[at]._replace(
+                buffer=((row[at].buffer or 0) + rng.choice((1, 1, 2))) % max(3, *streams.buffers)
+            )
         else:  # an instruction of one kind somewhere else, or not at all
             ends = range(len(row) - 3, len(row))
+            commits = [place for place, one in enumerate(row) if one.name == "CommitP2P"]
             receives = [place for place, one in enumerate(row) if one.name in ("RecvActivation", "RecvGrad")]
-            one = row.pop(rng.choice(ends if kind == "end" else receives))
+            one = row.pop(rng.choice(receives if kind == "receive" else commits or ends))
             if rng.random() < 0.75:
                 row.insert(rng.randrange(len(row) + 1), one)
         yield kind, Streams.of(rows, streams.microbatches, streams.buffers)
@@ -154,6 +174,8 @@ def mutants(streams: Streams, rng: random.Random, count: int) -> Iterator[tuple[
 
 def naive(streams: Streams) -> Streams:
     """Receives right before their use and sends right after what makes them: what people write first."""
+    if streams.vee:
+        return Streams.of([_uncommitted(row) for row in streams.rows], streams.microbatches, streams.buffers)
     rows = []
     for row in streams.rows:
         rest = [one for one in row if not one.name.startswith(("Send", "Recv"))]
@@ -168,31 +190,48 @@ def naive(streams: Streams) -> Streams:
     return Streams.of(rows, streams.microbatches, streams.buffers)
 
 
+def _uncommitted(row: tuple[Instruction, ...]) -> list[Instruction]:
+    """Commits only before a backward: what is sent by then goes together."""
+    made = []
+    for one in row:
+        if one.name.startswith("Backward"):
+            made.append(Instruction("CommitP2P"))
+        if one.name != "CommitP2P":
+            made.append(one)
+    return made
+
+
 BASES: tuple[tuple[Instance, str, Engine], ...] = (
     (instance(2, 2, split=False), "1f1b", "stock"),
     (instance(3, 3, split=False), "1f1b", "stock"),
     (instance(3, 2), "zb-h1", "bubbleproof"),
     (instance(2, 3), "gpipe", "bubbleproof"),
+    (instance(vee(2), 4), "zb-v", "bubbleproof"),
 )
 
 
-def test_the_model_says_what_deepspeed_does_with_mutated_streams(server: Any, evidence: Any) -> None:
-    rng = random.Random(5)
+@pytest.mark.parametrize(("given", "family", "engine"), BASES)
+def test_the_model_says_what_deepspeed_does_with_mutated_streams(
+    server: Any, evidence: Any, given: Instance, family: str, engine: Engine
+) -> None:
+    rng = random.Random(given.stages * 10 + given.microbatches)
     agreed: Counter[str] = Counter()
-    wrong = []
-    for given, family, engine in BASES:
-        right = lowered(FAMILIES[family].build(given), given)
-        for kind, mutant in [("naive", naive(right)), *mutants(right, rng, 20)]:
-            said = predict(mutant, engine=engine)
-            seen = server.ask(**launch(given, streams=deepspeed.dumps(mutant), engine=engine, seconds=3))
-            if seen["outcome"] == said.outcome:
-                agreed[said.outcome] += 1
-            else:
-                wrong.append((family, engine, kind, said, explained(seen), str(mutant)))
-    evidence.compared("deepspeed", "streams", agreed, len(wrong), server.versions)
+    undecided, wrong = 0, []
+    right = lowered(FAMILIES[family].build(given), given)
+    for kind, mutant in [("naive", naive(right)), *mutants(right, rng, 20)]:
+        said = predict(mutant, engine=engine)
+        seen = server.ask(**launch(given, streams=deepspeed.dumps(mutant), engine=engine, seconds=3))
+        if not said.certain:
+            undecided += 1
+        elif seen["outcome"] == said.outcome:
+            agreed[said.outcome] += 1
+        else:
+            wrong.append((family, engine, kind, said, explained(seen), str(mutant)))
+    what = f"streams of {family} on {given.ranks} ranks, {engine} engine"
+    evidence.compared("deepspeed", what, agreed, len(wrong), server.versions, undecided)
     assert not wrong, "\n".join(map(str, wrong))
-    assert sum(agreed.values()) >= 80
-    assert set(agreed) == {"ok", "crash", "hang", "wrong"}
+    assert sum(agreed.values()) >= 18
+    assert len(agreed) >= 3
 
 
 def finding(name: str) -> tuple[dict[str, Any], str, str]:

@@ -106,14 +106,38 @@ def _loads(row: tuple[Instruction, ...]) -> list[int | None]:
 
 
 @pytest.mark.parametrize(
-    ("placement", "family", "why"), [(vee(2), "zb-v", "vee"), (loop(2, 2), "interleaved-1f1b", "loop")]
+    ("placement", "family", "why"),
+    [
+        (vee(2), "zb-v", "at least 2 · 2 microbatches, not 3. The nearest that it runs has 4, or the linear placement"),
+        (loop(2, 2), "looped-bfs", "stage r on rank r.*this is loop.*linear placement on 2 ranks"),
+    ],
 )
-def test_other_placements_are_refused_with_the_rule_and_what_can_be_had(
-    placement: Placement, family: str, why: str
-) -> None:
-    where = instance(placement, 4)
-    with pytest.raises(FormatError, match=rf"stage r on rank r.*{why}.*linear placement on 2 ranks"):
+def test_what_is_refused_is_told_the_rule_and_what_can_be_had(placement: Placement, family: str, why: str) -> None:
+    where = instance(placement, 3)
+    with pytest.raises(FormatError, match=why):
         deepspeed.write(replay(FAMILIES[family].build(where), where))
+
+
+@given(family=st.sampled_from(["zb-v", "v-half", "v-min"]), ranks=st.integers(2, 4), more=st.integers(0, 4))
+@settings(max_examples=25, deadline=None)
+def test_a_schedule_on_a_vee_comes_back_from_its_streams(family: str, ranks: int, more: int) -> None:
+    where = instance(vee(ranks), 2 * ranks + more)
+    schedule = FAMILIES[family].build(where)
+    text = deepspeed.write(replay(schedule, where))
+    streams = deepspeed.loads_streams(text)
+    assert deepspeed.dumps(streams) == text
+    assert streams.buffers == (2 * where.microbatches,) * ranks
+    program = deepspeed.program_of(streams)
+    assert program.schedule == schedule
+    assert program == lower(schedule, where, reduce=False, blocking=True)
+
+
+def test_deepspeeds_own_schedule_for_vees_is_read() -> None:
+    streams = deepspeed.loads_streams((DATA / "dualpipev-p2-m5.txt").read_text(encoding="utf-8"))
+    assert (streams.vee, streams.microbatches, streams.buffers) == (True, 5, (10, 10))
+    assert str(streams.rows[0][10]) == "ForwardPass(buffer_id=2, phase=0)"
+    first = deepspeed.program_of(streams).rows[0]
+    assert " ".join(map(str, first[:7])) == "0F0 0SEND_F0 0F1 0SEND_F1 0F2 3RECV_F0 3F0"
 
 
 def test_recompute_is_refused() -> None:
