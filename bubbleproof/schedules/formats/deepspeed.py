@@ -72,7 +72,7 @@ def refuse(schedule: Schedule, instance: Instance) -> None:
         The stages are no chain.
     """
     placement = instance.placement
-    placement.need_chain("DeepSpeed's pipeline engine")
+    placement.need_plain("DeepSpeed's pipeline engine")
     if placement.ranks > 1 and placement.routes == vee(placement.ranks).routes:
         if instance.microbatches < 2 * placement.ranks:
             raise FormatError(
