@@ -14,11 +14,12 @@ from bubbleproof.schedules.errors import BubbleproofError, FamilyError
 
 if TYPE_CHECKING:
     from bubbleproof.schedules.instance import Instance
+    from bubbleproof.schedules.pattern import PeriodicSchedule
     from bubbleproof.verify.forall import Class, ForAll, Generator
     from bubbleproof.verify.growth import Growth
     from bubbleproof.verify.induction import Induction
 
-__all__ = ["EPILOG", "configure", "run"]
+__all__ = ["EPILOG", "configure", "judge_pattern", "run"]
 
 EPILOG = """\
 examples:
@@ -108,9 +109,8 @@ def _asked(arguments: argparse.Namespace) -> tuple[Generator, Instance]:
 
 def _pattern(arguments: argparse.Namespace) -> int:
     """Prove a pattern file, or write one of its schedules."""
-    from bubbleproof.cli.output import emit, emit_json
+    from bubbleproof.cli.output import emit
     from bubbleproof.schedules.formats import pattern_json
-    from bubbleproof.verify.induction import induct
 
     for option in ("instance", "ranks", "chunks", "cost", "up_to"):
         if getattr(arguments, option) is not None:
@@ -130,9 +130,17 @@ def _pattern(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.output:
         raise BubbleproofError("-o goes with a family, or with --make")
+    return judge_pattern(pattern, instance, bound, as_json=arguments.json)
+
+
+def judge_pattern(pattern: PeriodicSchedule, instance: Instance, bound: dict[str, Any] | None, *, as_json: bool) -> int:
+    """Print whether a pattern holds for every m, and how long it is against a bound; gives the exit code."""
+    from bubbleproof.cli.output import emit, emit_json
+    from bubbleproof.verify.induction import induct
+
     found = induct(pattern, instance)
     compared = None if bound is None else _compared(found, instance, bound)
-    if arguments.json:
+    if as_json:
         emit_json(_induction_json(found) | ({} if compared is None else {"bound": compared[1]}))
         return _EXIT[found.verdict.value]
     least, period = pattern.microbatches(pattern.least), pattern.period

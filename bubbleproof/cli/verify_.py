@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bubbleproof.cli import evidence, options, verify_program
@@ -23,9 +24,13 @@ examples:
   bubbleproof export 1f1b.json --to torch-comms -o 1f1b.comms.csv
   bubbleproof verify 1f1b.comms.csv --channel rendezvous-rank
 
+A pattern (solve --microbatches any -o …) is judged for every number of microbatches.
 A file with sends and receives is judged under a channel model, rendezvous-pair unless another is given.
 exit code 0 if every rule holds, 1 if one is violated.
 """
+
+_HEAD = 4096
+"""Bytes of a file in which a pattern says that it is one."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -53,6 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
     from bubbleproof.cli.output import emit, emit_json
     from bubbleproof.verify import Verdict, verify
 
+    if _is_pattern(arguments.file):
+        return _judge_pattern(arguments)
     judged = verify_program.judge_program(arguments)
     if judged is not None:
         return judged
@@ -87,6 +94,29 @@ def run(arguments: argparse.Namespace) -> int:
         emit(_text(arguments.file, loaded, report, certificate, proof, faults))
     wrong = faults or (proof is not None and not proof["accepted"])
     return 0 if report.verdict == Verdict.PROVED and not wrong else 1
+
+
+def _is_pattern(file: str) -> bool:
+    """Whether a file begins like a pattern of ours; what cannot be read is for others to complain of."""
+    try:
+        with open(file, "rb") as opened:
+            return b'"bubbleproof-pattern/1"' in opened.read(_HEAD)
+    except OSError:
+        return False
+
+
+def _judge_pattern(arguments: argparse.Namespace) -> int:
+    """Judge a schedule for every number of microbatches, as ``prove`` does."""
+    from bubbleproof.cli.prove_ import judge_pattern
+    from bubbleproof.schedules.errors import FormatError
+    from bubbleproof.schedules.formats import pattern_json
+
+    verify_program.refuse_communication(arguments)
+    for option in ("format", "instance", "ranks", "stages", "microbatches", "placement", "cost", "target", "proof"):
+        if getattr(arguments, option) is not None:
+            raise FormatError(f"{arguments.file}: --{option} does not go with a pattern, which holds for every m")
+    pattern, instance, bound = pattern_json.load_file(Path(arguments.file))
+    return judge_pattern(pattern, options.with_overrides(instance, arguments), bound, as_json=arguments.json)
 
 
 def _claims(loaded: Loaded) -> dict[str, object] | None:

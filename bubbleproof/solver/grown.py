@@ -114,7 +114,7 @@ def grow(flat: Flat, words: Words, n: int, name: str = "") -> Grown | None:
     instance = flat.instance
     if flat.ops < _FEW_OPS or flat.wires is not None or len(flat.microbatches) != 1 or not all(flat.duration):
         return None
-    if instance.placement.edges:
+    if not instance.placement.plain:
         return None
     for more in _BLOCKS:
         blocks = words.rounds + more

@@ -113,7 +113,7 @@ def prove_starts(table: Table, instance: Instance, starts: NDArray[np.int64]) ->
         One per slot, row after row.
     """
     costs = instance.costs
-    if costs.channel != "latency" or costs.varying or instance.memory.varying or instance.placement.edges:
+    if costs.channel != "latency" or costs.varying or instance.memory.varying or not instance.placement.plain:
         return None
     places = Places.of(table, instance)
     if places is None or len(starts) != places.slots or not _sums_are_safe(table, instance):

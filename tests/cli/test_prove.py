@@ -159,6 +159,39 @@ def test_solve_for_any_number_of_microbatches_writes_a_pattern_that_prove_accept
     assert json.loads(out)["bound"]["optimal_from"] == 4
 
 
+def test_verify_judges_a_pattern_for_every_number_of_microbatches(capsys, tmp_path, instance_file):
+    out_file = tmp_path / "p.json"
+    ran(capsys, "solve", instance_file, "--microbatches", "any", "-q", "--time-limit", "20", "-o", str(out_file))
+    assert ran(capsys, "verify", str(out_file))[:2] == ran(capsys, "prove", str(out_file))[:2]
+    assert ran(capsys, "verify", str(out_file), "--json")[:2] == ran(capsys, "prove", str(out_file), "--json")[:2]
+    assert ran(capsys, "verify", str(out_file))[0] == 0
+    code, out, _ = ran(capsys, "verify", str(out_file), "--cap", "3")
+    assert code == 1
+    assert "V301" in out
+    code, _, err = ran(capsys, "verify", str(out_file), "--microbatches", "9")
+    assert (code, "which holds for every m" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("where", "by"), [("starts", -1), ("per_block", -1), ("per_block", 1), ("per_n", -1), ("per_n", 1)]
+)
+def test_times_that_are_claimed_too_short_or_drift_are_refused(capsys, tmp_path, instance_file, where, by):
+    """Each of them is right for few blocks or none: the claim is for every n."""
+    out_file = tmp_path / "p.json"
+    ran(capsys, "solve", instance_file, "--microbatches", "any", "-q", "--time-limit", "20", "-o", str(out_file))
+    document = json.loads(out_file.read_text())
+    parts = document["rows"][1]
+    segment = next(part for part in parts if ("per_n" if where == "per_n" else "per_block") in part)
+    if where == "starts":
+        segment["starts"][0] += by * 40
+    else:
+        segment[where] += by
+    out_file.write_text(json.dumps(document))
+    code, out, _ = ran(capsys, "verify", str(out_file))
+    assert code == 1
+    assert "claimed times: " in out
+
+
 def test_a_bound_in_a_pattern_file_is_only_believed_if_its_rule_gives_it(capsys, tmp_path, instance_file):
     out_file = tmp_path / "p.json"
     ran(capsys, "solve", instance_file, "--microbatches", "any", "-q", "--time-limit", "20", "-o", str(out_file))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from bubbleproof.schedules.costs import Costs, Memory
 from bubbleproof.schedules.instance import Instance
-from bubbleproof.schedules.placement import linear, loop, vee
+from bubbleproof.schedules.placement import custom, linear, loop, vee
 from bubbleproof.schedules.table import Table
 from bubbleproof.schedules.timeline import replay
 from bubbleproof.solver import grown, solve
@@ -152,3 +152,19 @@ def test_a_solution_makes_its_ops_when_they_are_asked_for(objective):
     assert report.verdict is Verdict.PROVED
     assert record.makespan == replay(solution.schedule, instance).makespan
     assert record.value == solution.timeline.value(objective)
+
+
+@pytest.mark.parametrize(
+    ("edges", "gangs"), [(((0, 2), (1, 2)), {}), ((), {0: (0, 1)})], ids=["two sources", "a stage on two ranks"]
+)
+def test_stages_that_are_no_plain_chain_are_timed_op_by_op(edges, gangs):
+    placement = custom([0, 1, 0], 2, edges=edges, gangs=gangs)
+    instance = Instance(placement, 400, Costs.make(3, F=1, B=2, W=1, comm=1), Memory.make(3, 2, F=1, B=0, W=-1, cap=6))
+    solution = solve(instance, time_limit=2, workers=1)
+    assert not isinstance(solution.answer, grown.Grown)
+    claims = {"makespan": solution.timeline.makespan, "peak": list(solution.record.peak)}
+    assert (
+        verify(solution.schedule, instance, timeline=solution.timeline.starts, claims=claims).verdict is Verdict.PROVED
+    )
+    rows = [start for row in solution.timeline.starts for start in row]
+    assert prove_starts(Table.of(solution.schedule), instance, np.array(rows, np.int64)) is None
