@@ -24,7 +24,7 @@ from bubbleproof.schedules.op import Op
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.solver.flat import Flat, Orders
 
-__all__ = ["Knobs", "fused_one_at_a_time", "greedy", "one_at_a_time", "reserves"]
+__all__ = ["Knobs", "fused_one_at_a_time", "greedy", "one_at_a_time", "reserves", "reserves_of_rank"]
 
 _NEVER = 1 << 62
 
@@ -98,18 +98,25 @@ def reserves(flat: Flat) -> list[int]:
 
     Enough for the rest of the op's own line, and, for a forward, to admit a forward of every later stage of the rank.
     """
-    width = flat.width
     reserve = [0] * len(flat.rank)
     for queues in flat.queues_of_rank:
-        later: list[int] = []
-        for base in sorted((q for q in queues if q % width == 0 and flat.size[q]), key=lambda q: -flat.stage[q]):
-            need = 0
-            for queue in range(base + width - 1, base, -1):  # from the end: what the rest of this line needs
-                reserve[queue] = need
-                need = max(0, need + flat.change[queue])
-            above = (flat.change[q] + reserve[q] for q in later if flat.stage[q] > flat.stage[base])
-            reserve[base] = max(need, *above, reserve[base])  # of a line on several ranks the largest of them
-            later.append(base)
+        for queue, room in reserves_of_rank(flat, queues).items():
+            reserve[queue] = room
+    return reserve
+
+
+def reserves_of_rank(flat: Flat, queues: list[int]) -> dict[int, int]:
+    """The same for the queues of one rank; those of a queue of several ranks differ from rank to rank."""
+    width, reserve = flat.width, {}
+    later: list[int] = []
+    for base in sorted((q for q in queues if q % width == 0 and flat.size[q]), key=lambda q: -flat.stage[q]):
+        need = 0
+        for queue in range(base + width - 1, base, -1):  # from the end: what the rest of this line needs
+            reserve[queue] = need
+            need = max(0, need + flat.change[queue])
+        above = (flat.change[q] + reserve[q] for q in later if flat.stage[q] > flat.stage[base])
+        reserve[base] = max(need, *above, 0)
+        later.append(base)
     return reserve
 
 

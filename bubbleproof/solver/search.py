@@ -430,6 +430,8 @@ class Search:
         rng = random.Random(seed)
         value, knobs = best
         patience = max(60, min(1500, 2_000_000 // self.flat.ops))
+        if self.instance.placement.groups:
+            patience = max(60, patience // 10)  # that greedy is slower
         idle = 0
         while idle < patience and not self.done:
             changed = neighbour(self.flat, knobs, rng)

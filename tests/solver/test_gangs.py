@@ -21,6 +21,8 @@ from bubbleproof.schedules.placement import custom
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.schedules.timeline import replay
 from bubbleproof.solver.bounds import lower_bounds
+from bubbleproof.solver.cpsat.window import Window
+from bubbleproof.solver.cpsat.windows import Rearranging
 from bubbleproof.solver.driver import solve
 from bubbleproof.solver.flat import Flat, least_span, peaks, replay_flat
 from bubbleproof.solver.heuristics import greedy
@@ -141,6 +143,24 @@ def test_the_span_that_is_found_is_at_least_the_bound_and_no_order_is_below_it(s
     schedules = [random_order(instance, rng) for _ in range(60)]
     fitting = [s for s in schedules if verify(s, instance).verdict is Verdict.PROVED]
     assert record.bound <= min([record.value, *(align(s, instance).span for s in fitting)])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_windows_of_orders_with_joint_ops_give_orders_that_run(seed):
+    rng = random.Random(seed)
+    instance = posed(rng, 12)
+    flat = Flat(instance)
+    knobs = next(k for k in grid(flat) if greedy(flat, k) is not None)
+    orders = greedy(flat, knobs)
+    times = replay_flat(flat, orders)
+    low = rng.randrange(times.makespan)
+    wide = times.makespan // 3
+    window = Window(flat, orders, times, [0] * flat.ranks, low, low + wide, times.makespan, True)
+    answer = Rearranging(window, seed, 2.0, 10.0).ask()
+    assert answer.verdict == "found"
+    again = replay_flat(flat, answer.orders)
+    assert again.makespan <= times.makespan
+    assert verify(flat.schedule(answer.orders), instance).verdict is Verdict.PROVED
 
 
 def embedded(m: int = 1) -> Instance:

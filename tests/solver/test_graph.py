@@ -13,6 +13,7 @@ from bubbleproof.schedules.errors import InstanceError
 from bubbleproof.schedules.formats import perfetto, torch_csv
 from bubbleproof.schedules.formats.instance_toml import load
 from bubbleproof.schedules.formats.jax_mpmd import grid_of
+from bubbleproof.schedules.formats.megatron import recognise
 from bubbleproof.schedules.graph import dag
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.schedules.lower import lower
@@ -221,6 +222,7 @@ def test_a_family_for_a_chain_is_right_for_a_graph_with_fewer_dependencies():
         lambda instance, schedule: prove(lambda _: schedule, instance),
         lambda instance, schedule: verify(schedule, instance, target="torch"),
         lambda instance, schedule: grid_of(schedule, instance),
+        lambda instance, schedule: recognise(schedule, instance),
         lambda instance, schedule: solve_every(instance, time_limit=1),
     ],
 )

@@ -129,6 +129,7 @@ def recognise(schedule: Schedule, instance: Instance) -> Stock:
     FormatError
         None: with the nearest of them, where the schedule first differs from it, and how to run it all the same.
     """
+    instance.placement.need_plain("Megatron")
     p, m = instance.ranks, instance.microbatches
     where = instance.placement.routes
     chunks = instance.stages // p

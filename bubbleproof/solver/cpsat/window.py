@@ -90,23 +90,25 @@ class Window:
 
     def _latest_starts(self) -> dict[tuple[int, int], int]:
         """Of the ops in and after the window, given the orders after it."""
-        flat, latest = self.flat, {}
+        flat = self.flat
+        latest: dict[tuple[int, int], int] = {}
         inside = [op for row, (a, _) in zip(self.rows, self.cut, strict=True) for op in row[a:]]
-        following: dict[tuple[int, int], tuple[int, int] | None] = {}
+        following: dict[tuple[int, int], list[tuple[int, int]]] = {}  # one on each rank of the op
         for row, (_, b), deadline in zip(self.rows, self.cut, self.deadline, strict=True):
-            for op in row[:b]:
-                following[op.queue, op.k] = row[b][:2] if b < len(row) else None
+            for op in row[:b] if b < len(row) else ():
+                following.setdefault(op[:2], []).append(row[b][:2])
             for op, behind in pairwise(row[b:]):
-                following[op.queue, op.k] = behind[:2]
+                following.setdefault(op[:2], []).append(behind[:2])
             for op in row:
-                latest[op.queue, op.k] = deadline - flat.duration[op.queue]
+                last = deadline - flat.duration[op.queue]
+                latest[op.queue, op.k] = min(last, latest.get(op[:2], last))
         inside.sort(key=lambda op: (op.start, op.end), reverse=True)
         changed = True
         while changed:  # one pass, and more only where ops of duration 0 share an instant
             changed = False
             for queue, k, _, _ in inside:
                 value, duration = latest[queue, k], flat.duration[queue]
-                if (after := following.get((queue, k))) is not None:
+                for after in following.get((queue, k), ()):
                     value = min(value, latest[after] - duration)
                 for target, delay in flat.outputs[queue]:
                     value = min(value, latest[target, k] - delay - duration)
@@ -116,7 +118,7 @@ class Window:
 
     def _place(self) -> bool:
         """Find the windows of the free ops; False if the ops before and after leave too little time between."""
-        flat, rank_of = self.flat, self.flat.rank
+        flat = self.flat
         for row, (a, b), release, deadline in zip(self.rows, self.cut, self.release, self.deadline, strict=True):
             begin = row[a - 1].end if a else release
             if begin > (self.latest[row[b][:2]] if b < len(row) else deadline):
@@ -126,8 +128,7 @@ class Window:
                     if self.side[target, op.k] == 1 and op.end + delay > self.latest[target, op.k]:
                         return False
         for queue, k, _, _ in sorted((op for ops in self.free for op in ops), key=lambda op: (op.start, op.end)):
-            a, _ = self.cut[rank_of[queue]]
-            value = self.rows[rank_of[queue]][a - 1].end if a else self.release[rank_of[queue]]
+            value = max(self._begin(rank) for rank in flat.group[queue])
             if (queue, k - 1) in self.earliest:
                 value = max(value, self.earliest[queue, k - 1] + flat.duration[queue])
             for source, delay in flat.inputs[queue]:
@@ -140,6 +141,11 @@ class Window:
                 return False
         return True
 
+    def _begin(self, rank: int) -> int:
+        """When a rank has run what lies before its window."""
+        a, _ = self.cut[rank]
+        return self.rows[rank][a - 1].end if a else self.release[rank]
+
     def build(self) -> bool:
         """Make the model; False if the length is plainly out of reach."""
         if not self._place():
@@ -148,10 +154,12 @@ class Window:
         for ops in self.free:
             intervals = []
             for queue, k, old, _ in ops:
-                variable = model.new_int_var(self.earliest[queue, k], self.latest[queue, k], "")
-                if self.hint:
-                    model.add_hint(variable, min(max(old, self.earliest[queue, k]), self.latest[queue, k]))
-                self.starts[queue, k] = variable
+                variable = self.starts.get((queue, k))  # it is there if another rank runs the op as well
+                if variable is None:
+                    variable = model.new_int_var(self.earliest[queue, k], self.latest[queue, k], "")
+                    if self.hint:
+                        model.add_hint(variable, min(max(old, self.earliest[queue, k]), self.latest[queue, k]))
+                    self.starts[queue, k] = variable
                 intervals.append(model.new_fixed_size_interval_var(variable, flat.duration[queue], ""))
             model.add_no_overlap(intervals)
         for (queue, k), start in self.starts.items():

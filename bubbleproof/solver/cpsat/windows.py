@@ -89,10 +89,7 @@ class Windows:
 
     def worthwhile(self, questions: float) -> bool:
         """Whether to free another window, given the effort that questions have used."""
-        flat = self.search.flat
-        if flat.wires is not None or flat.instance.placement.groups:
-            return False
-        return self.idle < self.patience + questions / 2
+        return self.search.flat.wires is None and self.idle < self.patience + questions / 2
 
     def next(self) -> Rearranging | None:
         """A window of the best schedule; None if that is not one of plain orders."""
