@@ -16,6 +16,7 @@ from bubbleproof.schedules.instance import Instance
 from bubbleproof.solver.bounds_ends import Passage, find_ends
 from bubbleproof.solver.bounds_graph import graph_bounds
 from bubbleproof.solver.bounds_pairs import most_saved, opening
+from bubbleproof.solver.bounds_path import parts
 from bubbleproof.verify.certificate import Certificate
 
 __all__ = ["lower_bounds"]
@@ -427,11 +428,17 @@ def lower_bounds(instance: Instance) -> list[Certificate]:
             found += _best(rule())
     if not instance.placement.plain or instance.costs.varying or instance.memory.varying:
         by_rule: dict[str, list[Certificate]] = {}
-        for certificate in graph_bounds(instance):
+        for certificate in (*graph_bounds(instance), *_on_paths(instance)):
             by_rule.setdefault(certificate.rule, []).append(certificate)
         for certificates in by_rule.values():
             found += _best(certificates)
     return sorted(found, key=lambda c: -c.value)
+
+
+def _on_paths(instance: Instance) -> Iterator[Certificate]:
+    """What the rules for chains give on paths of an instance that is no chain."""
+    for part in parts(instance):
+        yield from map(part.lifted, lower_bounds(part.instance))
 
 
 def _best(certificates: Iterable[Certificate]) -> list[Certificate]:

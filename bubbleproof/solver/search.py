@@ -333,16 +333,19 @@ class Search:
         OutOfBudget
             The time or effort ended first.
         """
+        from bubbleproof.solver.bounds_path import Part, parts
         from bubbleproof.solver.crossing import places
 
         if self.done or self.value is None:
             return
         most = min(_CROSSINGS_SHARE * self.budget.seconds, self.budget.left) * _COMPARISONS_PER_EFFORT
-        for place in places(self.instance)[:1]:
+        whole = Part((), self.instance, tuple(range(self.instance.ranks)))
+        found = [(place, part) for part in (whole, *parts(self.instance)) for place in places(part.instance)[:1]]
+        for place, part in sorted(found, key=lambda each: -each[0].bound)[:1]:
             before = 0
             for certificate in place.rise(self.bound, self.value, int(most)):
                 if certificate.value > self.bound:
-                    self.certificate = certificate
+                    self.certificate = part.lifted(certificate)
                     self.raise_bound(certificate.value, certificate.rule)
                 self.budget.spend((place.compared - before) / _COMPARISONS_PER_EFFORT)
                 before = place.compared

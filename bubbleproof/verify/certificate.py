@@ -18,6 +18,7 @@ from bubbleproof.verify.ends import ends
 from bubbleproof.verify.graph_rules import GRAPH_RULES
 from bubbleproof.verify.normal_form import Refused, Step
 from bubbleproof.verify.pairing import pairs
+from bubbleproof.verify.restriction import restricted
 
 __all__ = ["RULES", "Certificate", "CertificateVerdict", "Rule", "check"]
 
@@ -49,6 +50,8 @@ class Certificate(
         The rank whose span is bounded; −1 for the makespan of the whole step.
     windows
         For the rule ``window``: the microbatches whose windows are counted, ascending.
+    path
+        The stages to which the rule is applied, all others left out, each with a rank that runs it; () for all stages.
     """
 
     rule: Rule
@@ -57,6 +60,7 @@ class Certificate(
     rank: int = -1
     via: int = -1
     windows: tuple[int, ...] = ()
+    path: tuple[tuple[int, int], ...] = ()
 
 
 class CertificateVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,10 +231,22 @@ def check(instance: Instance, certificate: Certificate) -> CertificateVerdict:
     what = "the makespan" if certificate.via < 0 else f"the span of rank {certificate.via}"
     terms = " + ".join(f"{value} ({name})" for name, value in parts.items())
     where = "" if certificate.rank < 0 else f", counted on rank {certificate.rank}"
+    if certificate.path:
+        where += f", of stages {', '.join(str(stage) for stage, _ in certificate.path)} alone"
     reason = f"rule {certificate.rule}: {what} is at least {terms} = {proved}{where}"
     if certificate.value > proved:
         reason += f", which is below the claimed {certificate.value}"
     return CertificateVerdict(accepted=certificate.value <= proved, proved=proved, reason=reason)
+
+
+def _on_path(instance: Instance, certificate: Certificate) -> tuple[Instance, Certificate]:
+    """The instance of the stages named alone, and the certificate in terms of its ranks."""
+    left, ranks = restricted(instance, certificate.path)
+    index = {rank: i for i, rank in enumerate(ranks)} | {-1: -1}
+    if certificate.rank not in index or certificate.via not in index:
+        raise Refused("a rank that the path does not pass")
+    rank, via = index[certificate.rank], index[certificate.via]
+    return left, msgspec.structs.replace(certificate, rank=rank, via=via, path=())
 
 
 def _parts(instance: Instance, certificate: Certificate) -> dict[str, int]:
@@ -248,6 +264,8 @@ def _parts(instance: Instance, certificate: Certificate) -> dict[str, int]:
         raise Refused("a rank is named by every rule but chain and path")
     if certificate.windows and certificate.rule != "window":
         raise Refused("only the rule window counts windows")
+    if certificate.path:
+        return _parts(*_on_path(instance, certificate))
     if certificate.rule in GRAPH_RULES:
         return GRAPH_RULES[certificate.rule](instance, rank, via)
     step = Step(instance)

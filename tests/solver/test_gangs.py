@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from bubbleproof.schedules.align import align
@@ -29,7 +30,7 @@ from bubbleproof.solver.heuristics import greedy
 from bubbleproof.solver.search import plain_is_best
 from bubbleproof.solver.tuning import grid
 from bubbleproof.verify import Verdict, verify
-from bubbleproof.verify.certificate import check
+from bubbleproof.verify.certificate import Certificate, check
 from bubbleproof.verify.proof import Unmodelled
 from bubbleproof.verify.proof.model import build
 from tests.brute import Tiny, least_makespan
@@ -304,3 +305,40 @@ def test_the_example_with_a_shared_embedding_is_solved():
     posed_by_file = load(Path(__file__).parents[2] / "examples/shared-embedding.toml")
     record = solve(posed_by_file, time_limit=4, workers=1).record
     assert record.bound <= record.value <= 1.25 * record.bound
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_bound_of_a_path_names_its_stages_and_holds_for_the_whole(seed):
+    instance = posed(random.Random(seed), 2).with_(objective="makespan")
+    on_paths = [c for c in lower_bounds(instance) if c.path]
+    assert on_paths
+    for certificate in on_paths:
+        verdict = check(instance, certificate)
+        assert verdict.accepted
+        assert "alone" in verdict.reason or certificate.rank < 0
+        wrong = msgspec.structs.replace(certificate, path=((2, 5), *certificate.path[1:]))
+        assert not check(instance, wrong).accepted
+        backwards = msgspec.structs.replace(certificate, path=certificate.path[::-1])
+        assert not check(instance, backwards).accepted or len(certificate.path) == 1
+
+
+def test_a_path_must_be_in_the_graph_and_pass_the_rank():
+    instance = embedded(3)
+    fine = Certificate(rule="load", objective="makespan", value=1, rank=1, path=((0, 1), (1, 0), (2, 1)))
+    assert check(instance, fine).accepted
+    for path, words in (
+        (((0, 1), (2, 1)), "is no path of the stage graph"),
+        (((1, 1), (2, 1)), "names a stage that is not on its rank"),
+        (((1, 0),), "a rank that the path does not pass"),
+        (((9, 0),), "names a stage that is not on its rank"),
+    ):
+        verdict = check(instance, msgspec.structs.replace(fine, path=path))
+        assert not verdict.accepted
+        assert words in verdict.reason
+
+
+def test_a_stage_whose_w_takes_memory_is_not_left_out():
+    memory = Memory.make(3, 2, F=2, B=-3, W=1, cap=12)
+    instance = Instance(custom([0, 0, 1], 2, gangs={0: (0, 1)}), 2, Costs.make(3, F=1, B=1, W=1), memory)
+    verdict = check(instance, Certificate(rule="load", objective="makespan", value=1, rank=0, path=((1, 0), (2, 1))))
+    assert "stage 0 is left out, but its W takes memory" in verdict.reason

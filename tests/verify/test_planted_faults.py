@@ -59,7 +59,7 @@ def test_a_valid_schedule_passes_and_the_figures_are_those_of_the_replay(data):
     capped = instance.with_cap(plain.facts.peak)
     full = verify(schedule, capped, timeline=line.starts, claims=claims)
     assert full.verdict is Verdict.PROVED
-    assert len(full.rules) == 16
+    assert len(full.rules) == 17
     assert full.facts == replace(plain.facts, claimed_makespan=line.makespan, claimed_span=line.span)
 
 
