@@ -142,6 +142,8 @@ def _predicted(loaded: _Loaded, report: Report, arguments: argparse.Namespace) -
 def _streams_predicted(loaded: _Loaded, arguments: argparse.Namespace) -> Prediction | None:
     """What DeepSpeed does with a file of its instructions."""
     if loaded.streams is None:
+        if arguments.engine is not None:
+            raise FormatError(f"{arguments.file}: --engine is about DeepSpeed's streams, and the file has none")
         return None
     from bubbleproof.cli.streams import engine_of
     from bubbleproof.verify.runtimes.deepspeed import predict

@@ -125,6 +125,7 @@ def stages_of(job: dict) -> int:
 
 def awaited(job: dict, children: dict, folder: Path) -> list[int]:
     """Wait for the ranks; those that are left when nothing has moved for the time limit are ended, and named."""
+    ranks = len(children)
     begun = moved = time.monotonic()
     state = None
     while children and time.monotonic() - begun < LIMIT:
@@ -135,7 +136,8 @@ def awaited(job: dict, children: dict, folder: Path) -> list[int]:
         now = [(path.name, path.stat().st_mtime_ns) for path in sorted(folder.glob("*.at"))], len(children)
         if now != state:
             state, moved = now, time.monotonic()
-        if now[0] and time.monotonic() - moved > job["seconds"]:
+        begun_all = len(now[0]) == ranks or len(children) < ranks  # while some still start, the others may well wait
+        if begun_all and time.monotonic() - moved > job["seconds"]:
             break
         time.sleep(0.01)
     left = list(children.values())
