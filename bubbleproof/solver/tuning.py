@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 from bubbleproof.solver.flat import Flat
 from bubbleproof.solver.heuristics import Knobs
@@ -73,6 +74,12 @@ def grid(flat: Flat) -> Iterator[Knobs]:
         _depths(flat, 3, 0),
         _depths(flat, 1, p // 2),
     ]
+    if flat.instance.placement.groups:  # `hold` means nothing there, and `delay` is about ops of several ranks
+        fills = (50, 0) if flat.width == 3 else (0,)
+        for depth in (None, *(depth for depth in depths if depth is not None)):
+            for late, delay, fill in product((True, False), (50, 100, 15, 0), fills):
+                yield Knobs(depth, (delay,) * p, (fill,) * p, hold, late)
+        return
     lates = (True, False) if len(flat.rank) > flat.width * p else (True,)
     for delay, fill in ((50, 0), (100, 50), (0, 100), (50, 50), (100, 100), (100, 0), (50, 90)):
         for late in lates:
