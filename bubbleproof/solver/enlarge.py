@@ -17,14 +17,22 @@ from bubbleproof.solver.flat import Flat, Orders
 from bubbleproof.solver.heuristics import Knobs
 from bubbleproof.solver.periodic import Words, cut_period, find_period
 from bubbleproof.solver.search import Budget, OutOfBudget, Search
+from bubbleproof.solver.tuning import grid
 
-__all__ = ["Repeating", "Small", "enlarge", "in_flight", "settle", "small_instance"]
+__all__ = ["FURTHER", "Repeating", "Small", "enlarge", "in_flight", "settle", "small_instance"]
 
 _WORTH = 2
 """The instance must have so many times the microbatches of the small one."""
 
+FURTHER = 3
+"""How many times the microbatches of the small instance are added where that did not lead to the bound."""
+
 _STEPS = 6
 """Most microbatches per block that are looked for."""
+
+
+_MUCH = 3
+"""What repeats for one in so many microbatches is taken to be the period; shorter stretches may repeat by chance."""
 
 
 def in_flight(flat: Flat) -> int:
@@ -111,13 +119,20 @@ class Repeating(Search):
         return value
 
     def words(self, orders: Orders) -> Words | None:
-        """The words of orders with the first of the steps that fits; None if they do not repeat."""
+        """The words of orders with the first of the steps in which much repeats, or else the most; None without any."""
         routes = len(self.flat.microbatches)
         if self.warm is not None:
             words = cut_period(self.flat, orders, (self.steps[0],) * routes, self.warm)
             if words is not None:
                 return words
-        return next(filter(None, (find_period(self.flat, orders, (step,) * routes) for step in self.steps)), None)
+        best: Words | None = None
+        for step in self.steps:
+            words = find_period(self.flat, orders, (step,) * routes)
+            if words is not None and (best is None or words.period * words.rounds > best.period * best.rounds):
+                best = words
+                if words.period * words.rounds * _MUCH >= self.instance.microbatches:
+                    break  # a longer step would only say the same
+        return best
 
     def take(self, words: Words, source: str) -> bool:
         """Use words; whether they could be used."""
@@ -131,12 +146,14 @@ class Small(Repeating):
     ----------
     outer
         The search on the large instance.
+    steps
+        Left out, the usual few and as many as are in flight.
     """
 
-    def __init__(
-        self, instance: Instance, budget: Budget, outer: Search, steps: Sequence[int] = range(1, _STEPS + 1)
-    ) -> None:
-        super().__init__(instance, budget, outer.seed, outer.workers, steps)
+    def __init__(self, instance: Instance, budget: Budget, outer: Search, steps: Sequence[int] = ()) -> None:
+        flight = in_flight(outer.flat)
+        usual = [*range(1, _STEPS + 1), *([flight] if flight > _STEPS else [])]
+        super().__init__(instance, budget, outer.seed, outer.workers, steps or usual)
         self.outer = outer
         self.counts = tuple(map(len, outer.flat.microbatches))
         self.best: tuple[Words, int, str] | None = None
@@ -186,7 +203,18 @@ def enlarge(search: Search) -> Sequence[Words]:
         small.quickly()
     small.hand_over()
     budget.spend(small.budget.used)
-    return small.taken
+    taken = small.taken
+    more = FURTHER * 3 * in_flight(search.flat)
+    if not search.done and _WORTH * (instance.microbatches + more) <= search.instance.microbatches:
+        # under a tight cap what repeats may begin late
+        larger = instance.with_(microbatches=instance.microbatches + more)
+        further = Small(larger, Budget(budget.left / 4, budget.effort_left / 4), search)
+        with contextlib.suppress(OutOfBudget):
+            further.first(list(grid(further.flat)))
+        further.hand_over()
+        budget.spend(further.budget.used)
+        taken = [*taken, *further.taken]
+    return taken
 
 
 def settle(search: Search, taken: Sequence[Words] = ()) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
@@ -21,21 +21,20 @@ from bubbleproof.schedules.errors import BubbleproofError
 from bubbleproof.schedules.instance import Instance, Objective
 from bubbleproof.schedules.pattern import PeriodicSchedule
 from bubbleproof.solver.bounds import lower_bounds
-from bubbleproof.solver.enlarge import Repeating, in_flight
+from bubbleproof.solver.enlarge import FURTHER, Repeating, in_flight
 from bubbleproof.solver.flat import Flat
+from bubbleproof.solver.heuristics import Knobs
 from bubbleproof.solver.periodic import Words
 from bubbleproof.solver.result import InternalError, OnProgress, Progress
 from bubbleproof.solver.search import Budget, OutOfBudget
-from bubbleproof.solver.settle import settle_words
+from bubbleproof.solver.settle import Kernels, settle_words
 from bubbleproof.solver.steady import Timed, timed
+from bubbleproof.solver.tuning import grid
 from bubbleproof.verify.every import Comparison, EveryCertificate, Rise, compare, rise
 from bubbleproof.verify.growth import Growth
 from bubbleproof.verify.induction import Induction, induct
 from bubbleproof.verify.normal_form import Refused
 from bubbleproof.verify.report import Verdict
-
-if TYPE_CHECKING:
-    from bubbleproof.solver.cpsat.kernel import Kernel
 
 __all__ = ["EveryClass", "EveryRecord", "EverySolution", "solve_every"]
 
@@ -192,6 +191,14 @@ class _Seek(Repeating):
         """Whether the best words meet the bound for every m."""
         return self.optimal
 
+    def attempt(self, knobs: Knobs) -> int | None:
+        """As `Search.attempt`, and remember settings that bring better words."""
+        before = self.found
+        value = super().attempt(knobs)
+        if self.found is not before:
+            self.hunt.knobs = knobs
+        return value
+
     def take(self, words: Words, source: str) -> bool:
         """Give the words times and keep the best."""
         found = timed(words, words.apart)
@@ -215,7 +222,9 @@ class _Hunt:
         self.instance, self.budget, self.seed, self.workers = instance, budget, seed, workers
         self.on_progress = on_progress
         self.few = 3 * in_flight(Flat(instance))
-        self.kernels: dict[int, Kernel | None] = {}
+        self.knobs: Knobs | None = None
+        """The settings of the greedy that gave the last better words."""
+        self.kernels: Kernels = {}
         self.certificate, self.bound = _best_rise(instance, self.few)
 
     def run(self) -> EverySolution:
@@ -223,15 +232,17 @@ class _Hunt:
         first = self.seek(self.few, [*range(1, _STEPS + 1), *([flight] if flight > _STEPS else [])], 2)
         step, period = first.words.steps[0], first.words.period
         found = [first]
-        more = range(self.few + 1, self.few + period)
-        found += [self.seek(m, (step,), self.few + period - m) for m in more]
+        have = first.words.flat.instance.microbatches
+        more = [m for m in range(self.few, self.few + period) if (m - have) % period]
+        found += [self.seek(m, (step,), len(more) - i) for i, m in enumerate(more)]
         classes = [self.judged(each) for each in found]
         return EverySolution(self.instance, tuple(sorted(classes, key=lambda c: c.record.residue)))
 
     def seek(self, m: int, steps: Sequence[int], share: int) -> _Found:
         """The best words for m microbatches, and for any more in steps of a block, within a share of the time left."""
         seconds, effort = self.budget.left / share, self.budget.effort_left / share
-        quick = Budget(seconds / 2, effort / 2)
+        part = 4 if self.knobs is None else 10  # after the first class it is known what is good
+        quick = Budget(seconds / part, effort / part)
         search = _Seek(self.instance.with_(microbatches=m), quick, self, steps)
         made = [search]
 
@@ -241,11 +252,22 @@ class _Hunt:
 
         with contextlib.suppress(OutOfBudget):
             search.quickly()
-        slow = Budget(seconds / 2, effort / 2)
+        far = Budget(seconds / 2 - seconds / part, effort / 2 - effort / part)
         if not search.done:
+            # under a tight cap what repeats may begin late
+            block = steps[0] * len(search.flat.microbatches)
+            larger = self.instance.with_(microbatches=m + -(-FURTHER * m // block) * block)
+            further = _Seek(larger, far, self, steps)
+            made.append(further)
             with contextlib.suppress(OutOfBudget):
-                settle_words(search.flat, search.taken, slow, make, m + _MANY * in_flight(search.flat), self.kernels)
-        self.budget.used += quick.used + slow.used
+                starts = list(grid(further.flat))
+                further.first(starts if self.knobs is None else [self.knobs, *starts])
+        taken = [words for each in made for words in each.taken]
+        slow = Budget(seconds / 2, effort / 2)
+        if not any(each.done for each in made):
+            with contextlib.suppress(OutOfBudget):
+                settle_words(search.flat, taken, slow, make, m + _MANY * in_flight(search.flat), self.kernels)
+        self.budget.used += quick.used + far.used + slow.used
         found = [each.found for each in made if each.found is not None and each.found.words.steps[0] in steps]
         if not found:
             raise BubbleproofError(f"no order that repeats was found for {m} microbatches and more; allow more time")

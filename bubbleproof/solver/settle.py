@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.solver.enlarge import Repeating, in_flight
@@ -21,7 +21,10 @@ from bubbleproof.solver.steady import Timed, timed
 if TYPE_CHECKING:
     from bubbleproof.solver.cpsat.kernel import Kernel
 
-__all__ = ["Maker", "settle_words"]
+__all__ = ["Kernels", "Maker", "settle_words"]
+
+Kernels: TypeAlias = "dict[int, tuple[Fraction, Kernel | None]]"
+"""By step: a time per microbatch that was to be beaten, and the kernel that does, None if none was found."""
 
 Maker = Callable[[Instance, Budget, int], Repeating]
 """Makes the search that takes what is found: on an instance, within a budget, for blocks of so many microbatches."""
@@ -36,9 +39,7 @@ _KERNEL_OPS = 500
 """Ops of the largest kernel."""
 
 
-def settle_words(
-    flat: Flat, taken: Sequence[Words], budget: Budget, make: Maker, most: int, kernels: dict[int, Kernel | None]
-) -> None:
+def settle_words(flat: Flat, taken: Sequence[Words], budget: Budget, make: Maker, most: int, kernels: Kernels) -> None:
     """Look for better warm-ups and cool-downs around the fastest of some words, or of a kernel that is faster still.
 
     Parameters
@@ -50,7 +51,7 @@ def settle_words(
     most
         Microbatches of the instance that is meant in the end: the small one has no more.
     kernels
-        Kernels that are known for other numbers of microbatches, by their step, None where none was found; added to.
+        What is known from other numbers of microbatches; added to.
 
     Raises
     ------
@@ -107,7 +108,7 @@ def _few(words: Words, most: int) -> Instance | None:
 
 
 def _kernel(
-    flat: Flat, step: int, known: Fraction | None, budget: Budget, most: int, kernels: dict[int, Kernel | None]
+    flat: Flat, step: int, known: Fraction | None, budget: Budget, most: int, kernels: Kernels
 ) -> tuple[Words, Timed] | None:
     """Words of a kernel that takes less time per microbatch than is known, with their times."""
     from bubbleproof.solver.cpsat.kernel import fast_kernel, overlaid
@@ -116,11 +117,12 @@ def _kernel(
         return None
     load = max(sum(flat.duration[q] for q in queues) for queues in flat.queues_of_rank)
     pace = Fraction(_HOPE * load) if known is None else known
-    if step not in kernels:
+    tried, kernel = kernels.get(step, (Fraction(0), None))
+    if kernel is None and pace > tried:
         share = Budget(budget.left / 2, budget.effort_left / 2)
-        kernels[step] = fast_kernel(flat, step, pace, share)
+        kernel = fast_kernel(flat, step, pace, share)
+        kernels[step] = pace, kernel
         budget.spend(share.used)
-    kernel = kernels[step]
     if kernel is None:
         return None
     larger = Flat(flat.instance.with_(microbatches=4 * max(step, in_flight(flat)) + most % step))
