@@ -28,10 +28,22 @@ examples:
 The schedule is verified first; one that violates a rule is not exported, and the exit code is 1.
 """
 
-_READABLE = ("json", "torch-csv", "spectrax", "jaxpp", "deepspeed", "megatron")
+_READABLE = ("json", "torch-csv", "spectrax", "jaxpp", "deepspeed", "megatron", "colossalai", "sail-sg", "primus")
 _CHANNELS = ("eager", "rendezvous-pair", "rendezvous-rank", "per-direction", "per-edge", "batched", "even-odd")
 _TARGETS = (
-    *("torch-csv", "torch-comms", "torchtitan", "spectrax", "jaxpp", "deepspeed", "megatron", "program"),
+    *(
+        "torch-csv",
+        "torch-comms",
+        "torchtitan",
+        "spectrax",
+        "jaxpp",
+        "deepspeed",
+        "megatron",
+        "colossalai",
+        "sail-sg",
+        "primus",
+        "program",
+    ),
     *("perfetto", "svg", "json", "dot", "graphml"),
 )
 
@@ -64,6 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Verify, then write."""
     from bubbleproof.cli.load import load_schedule
     from bubbleproof.cli.metrics import timed
+    from bubbleproof.cli.nodes import NAMES
+    from bubbleproof.cli.nodes import best_text as best_nodes
     from bubbleproof.cli.output import emit, emit_json, log
     from bubbleproof.schedules.formats import format_named
     from bubbleproof.schedules.formats.files import write_atomic
@@ -82,6 +96,8 @@ def run(arguments: argparse.Namespace) -> int:
         from bubbleproof.cli.streams import best_text
 
         text = best_text(timeline)
+    elif arguments.to in NAMES:
+        text = best_nodes(timeline, arguments.to)
     else:
         text = export_megatron.text_of(arguments, timeline) or format_named(arguments.to).writer()(timeline)
     if arguments.output:

@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--from",
         dest="format",
         required=True,
-        choices=("torch-csv", "spectrax", "jaxpp", "deepspeed", "megatron", "json"),
+        choices=("torch-csv", "spectrax", "jaxpp", "deepspeed", "megatron", "colossalai", "sail-sg", "primus", "json"),
         help="its format",
     )
     parser.add_argument("--instance", metavar="INSTANCE", help="the instance that the schedule belongs to")

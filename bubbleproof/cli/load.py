@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Loaded", "capped", "format_of", "from_document", "load_instance", "load_schedule", "with_instance"]
 
-_READABLE = ("json", "torch-csv", "spectrax", "jaxpp", "deepspeed", "megatron")
+_READABLE = ("json", "torch-csv", "spectrax", "jaxpp", "deepspeed", "megatron", "colossalai", "sail-sg", "primus")
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="a schedule: bubbleproof's .json, or PyTorch's .csv")
     parser.add_argument(
         "--format",
-        choices=("json", "torch-csv", "torch-comms", "spectrax", "jaxpp", "deepspeed", "megatron", "program"),
+        choices=(
+            "json",
+            "torch-csv",
+            "torch-comms",
+            "spectrax",
+            "jaxpp",
+            "deepspeed",
+            "megatron",
+            "colossalai",
+            "sail-sg",
+            "primus",
+            "program",
+        ),
         help="where the file does not tell",
     )
     parser.add_argument("--instance", metavar="INSTANCE", help="judge the schedule under this instance")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from bubbleproof.schedules.formats.torch_versions import Version
     from bubbleproof.schedules.instance import Instance
     from bubbleproof.schedules.instructions import Streams
+    from bubbleproof.schedules.nodes import NodeLists
     from bubbleproof.schedules.program import Channel, Program
     from bubbleproof.schedules.schedule import Schedule
     from bubbleproof.verify import Report
@@ -38,6 +39,8 @@ class _Loaded:
     """That of a large program, which was judged where it was read."""
     streams: Streams | None = None
     """What was read, if the program is only what it means."""
+    nodes: NodeLists | None = None
+    """The same for nodes."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -63,8 +66,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--engine",
         choices=("stock", "bubbleproof"),
-        help="for DeepSpeed's streams: its own pipeline engine, or that of bubbleproof.runtimes.deepspeed; default: "
-        "its own, if no backward is split",
+        help="for DeepSpeed's streams and ColossalAI's nodes: the runtime's own engine, or that of "
+        "bubbleproof.runtimes; default: its own, if that knows all it has to",
     )
 
 
@@ -110,8 +113,9 @@ def judge_program(arguments: argparse.Namespace) -> int | None:
     else:
         lines = [*_findings(loaded, report), *loaded.notes]
         if said is not None:
-            who = "PyTorch's runtime" if loaded.streams is None else "DeepSpeed's engine"
-            how = "trains right" if loaded.streams and said.outcome == "ok" else _OUTCOMES[said.outcome]
+            who = "ColossalAI" if loaded.nodes else "DeepSpeed's engine" if loaded.streams else "PyTorch's runtime"
+            own = loaded.nodes or loaded.streams
+            how = "trains right" if own and said.outcome == "ok" else _OUTCOMES[said.outcome]
             lines.insert(0, f"{who} on this file: {how}{said.reason and ': '}{said.reason}")
         lines += [f"assumed: {sentence}" for sentence in report.assumptions]
         emit(
@@ -140,7 +144,11 @@ def _predicted(loaded: _Loaded, report: Report, arguments: argparse.Namespace) -
 
 
 def _streams_predicted(loaded: _Loaded, arguments: argparse.Namespace) -> Prediction | None:
-    """What DeepSpeed does with a file of its instructions."""
+    """What DeepSpeed does with a file of its instructions, and ColossalAI with one of its nodes."""
+    if loaded.nodes is not None:
+        from bubbleproof.cli.nodes import predicted
+
+        return predicted(loaded.nodes, arguments)
     if loaded.streams is None:
         if arguments.engine is not None:
             raise FormatError(f"{arguments.file}: --engine is about DeepSpeed's streams, and the file has none")
@@ -186,7 +194,9 @@ def _as_version_runs(loaded: _Loaded, arguments: argparse.Namespace) -> _Loaded:
 
 
 def _usual_channel(loaded: _Loaded) -> Channel:
-    """How messages travel where nothing is said: for DeepSpeed's streams as its engine sends them."""
+    """How messages travel where nothing is said: for files of DeepSpeed and of nodes as the strictest engine does."""
+    if loaded.nodes is not None:
+        return "rendezvous-rank"
     if loaded.streams is None:
         return "rendezvous-pair"
     return "batched" if loaded.streams.vee else "rendezvous-rank"
@@ -213,12 +223,13 @@ def _judged(loaded: _Loaded, arguments: argparse.Namespace, said: Prediction | N
 
 def _load(path: str, arguments: argparse.Namespace) -> _Loaded | None:
     """The program of a file, known by its format or by its transfers."""
+    from bubbleproof.cli.nodes import NAMES
     from bubbleproof.schedules.formats import guess_format
     from bubbleproof.schedules.formats.files import MIB, read_text
 
     known = guess_format(Path(path))
     name = arguments.format or (known.name if known else "")
-    if name not in ("json", "program", "torch-csv", "torch-comms", "deepspeed") or arguments.format in (
+    if name not in ("json", "program", "torch-csv", "torch-comms", "deepspeed", *NAMES) or arguments.format in (
         "json",
         "torch-csv",
     ):
@@ -236,6 +247,12 @@ def _load(path: str, arguments: argparse.Namespace) -> _Loaded | None:
     from bubbleproof.cli.load import capped, with_instance
     from bubbleproof.schedules.formats import torch_comms
 
+    if name in NAMES:
+        from bubbleproof.cli.nodes import read as read_nodes
+
+        program, nodes = read_nodes(text, path, arguments)
+        found = capped(with_instance(program.schedule, path, arguments), arguments)
+        return _Loaded(program, found.instance, (*notes, *found.notes), nodes=nodes)
     if name == "deepspeed":
         from bubbleproof.cli.streams import read
 

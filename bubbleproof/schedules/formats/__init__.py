@@ -113,6 +113,21 @@ FORMATS = {
             f"{_HERE}.megatron",
             reads="loads",
         ),
+        *(
+            Format(
+                name,
+                f".{name.replace('-', '')}.json",
+                f"lists of nodes for {runtime}",
+                f"{_HERE}.scheduled_node",
+                writes=f"write_{name.replace('-', '_')}",
+                reads="loads",
+            )
+            for name, runtime in (
+                ("colossalai", "ColossalAI"),
+                ("sail-sg", "sail-sg's zero-bubble"),
+                ("primus", "Primus"),
+            )
+        ),
         Format("perfetto", ".trace.json", "trace for ui.perfetto.dev and chrome://tracing", f"{_HERE}.perfetto"),
         Format("svg", ".svg", "picture of the timeline", "bubbleproof.schedules.draw.svg"),
         Format("dot", ".dot", "dependency graph for Graphviz", f"{_HERE}.graphs", writes="write_dot"),

@@ -8,15 +8,18 @@ from bubbleproof.schedules.costs import Costs, Memory
 from bubbleproof.schedules.errors import FormatError
 from bubbleproof.schedules.formats import FORMATS, format_named, guess_format
 from bubbleproof.schedules.instance import Instance
-from bubbleproof.schedules.placement import linear
+from bubbleproof.schedules.placement import linear, vee
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.schedules.timeline import replay
 
 
 @pytest.mark.parametrize("entry", FORMATS.values(), ids=lambda entry: entry.name)
 def test_every_format_writes_a_small_schedule(entry):
-    instance = Instance(linear(1), 1, Costs.make(1, F=1, B=1), Memory.make(1, 1))
-    text = entry.writer()(replay(Schedule.parse(["0F0 0BW0"]), instance))
+    where, order = linear(1), "0F0 0BW0"
+    if entry.name == "colossalai":  # which has two stages on each rank
+        where, order = vee(1), "0F0 1F0 1BW0 0BW0"
+    instance = Instance(where, 1, Costs.make(where.stages, F=1, B=1), Memory.make(where.stages, 1))
+    text = entry.writer()(replay(Schedule.parse([order]), instance))
     # arguments choose an order and name no op
     assert ("F" if entry.name != "megatron" else "--pipeline-model-parallel-size 1") in text
     assert text.endswith("\n")
