@@ -85,6 +85,8 @@ class Repeating(Search):
         """The best objective of orders that repeat."""
         self.warm: int | None = None
         """From which microbatch on every kind of op is known to repeat; None if it is not known."""
+        self.longest = False
+        """Whether of several steps the one counts that repeats most, and not the first that repeats."""
         self.taken: list[Words] = []
         """Words that were of use, the best last."""
 
@@ -119,7 +121,7 @@ class Repeating(Search):
         return value
 
     def words(self, orders: Orders) -> Words | None:
-        """The words of orders with the first of the steps in which much repeats, or else the most; None without any."""
+        """The words of orders; None if they do not repeat."""
         routes = len(self.flat.microbatches)
         if self.warm is not None:
             words = cut_period(self.flat, orders, (self.steps[0],) * routes, self.warm)
@@ -130,7 +132,7 @@ class Repeating(Search):
             words = find_period(self.flat, orders, (step,) * routes)
             if words is not None and (best is None or words.period * words.rounds > best.period * best.rounds):
                 best = words
-                if words.period * words.rounds * _MUCH >= self.instance.microbatches:
+                if not self.longest or words.period * words.rounds * _MUCH >= self.instance.microbatches:
                     break  # a longer step would only say the same
         return best
 
@@ -209,6 +211,7 @@ def enlarge(search: Search) -> Sequence[Words]:
         # under a tight cap what repeats may begin late
         larger = instance.with_(microbatches=instance.microbatches + more)
         further = Small(larger, Budget(budget.left / 4, budget.effort_left / 4), search)
+        further.longest = True
         with contextlib.suppress(OutOfBudget):
             further.first(list(grid(further.flat)))
         further.hand_over()

@@ -42,6 +42,9 @@ _EFFORT_PER_SECOND = 1.0
 _STEPS = 8
 """Most microbatches per block that are looked for, beside as many as are in flight."""
 
+_MOST_OPS = 10_000
+"""Ops of the largest instance on which words are looked for: giving long words times takes long."""
+
 _MANY = 10_000
 """More microbatches than any small instance has, in multiples of those in flight."""
 
@@ -241,7 +244,10 @@ class _Hunt:
     def seek(self, m: int, steps: Sequence[int], share: int) -> _Found:
         """The best words for m microbatches, and for any more in steps of a block, within a share of the time left."""
         seconds, effort = self.budget.left / share, self.budget.effort_left / share
-        part = 4 if self.knobs is None else 10  # after the first class it is known what is good
+        block = steps[0] * len(self.instance.placement.routes)
+        larger = self.instance.with_(microbatches=m + -(-FURTHER * m // block) * block)
+        further = 3 * larger.stages * larger.microbatches <= _MOST_OPS
+        part = 10 if self.knobs is not None else 4 if further else 2  # after one class it is known what is good
         quick = Budget(seconds / part, effort / part)
         search = _Seek(self.instance.with_(microbatches=m), quick, self, steps)
         made = [search]
@@ -253,15 +259,13 @@ class _Hunt:
         with contextlib.suppress(OutOfBudget):
             search.quickly()
         far = Budget(seconds / 2 - seconds / part, effort / 2 - effort / part)
-        if not search.done:
+        if further and not search.done:
             # under a tight cap what repeats may begin late
-            block = steps[0] * len(search.flat.microbatches)
-            larger = self.instance.with_(microbatches=m + -(-FURTHER * m // block) * block)
-            further = _Seek(larger, far, self, steps)
-            made.append(further)
+            made.append(_Seek(larger, far, self, steps))
+            made[-1].longest = True
             with contextlib.suppress(OutOfBudget):
-                starts = list(grid(further.flat))
-                further.first(starts if self.knobs is None else [self.knobs, *starts])
+                starts = list(grid(made[-1].flat))
+                made[-1].first(starts if self.knobs is None else [self.knobs, *starts])
         taken = [words for each in made for words in each.taken]
         slow = Budget(seconds / 2, effort / 2)
         if not any(each.done for each in made):
