@@ -293,6 +293,7 @@ def trained(job: dict, rank: int, folder: Path, loaded: list[bool]) -> dict:
     engine.optimizer.register_step_pre_hook(
         lambda *_: gradients.append([None if each.grad is None else each.grad.clone() for each in module.parameters()])
     )
+    (folder / f"{rank}.at").write_text("the start")
     loaded[0] = True
     steps = range(job.get("steps", 1))
     reported = [float(engine.train_batch(data_iter=iter(batches(job, replica, step)))) for step in steps]
@@ -313,21 +314,15 @@ def trained(job: dict, rank: int, folder: Path, loaded: list[bool]) -> dict:
 
 def follow(engine: object, path: Path) -> None:
     """Keep on disk at which instruction the engine stands."""
-    whole = type(engine)._exec_schedule
 
-    def followed(schedule: object) -> None:
-        steps = schedule.steps
+    def followed(kind: type, does: object) -> object:
+        def told(self: object, **given: object) -> object:
+            path.write_text(f"{kind.__name__}({', '.join(f'{key}={value}' for key, value in given.items())})")
+            return does(self, **given)
 
-        def told() -> object:
-            for step in steps():
-                path.write_text(" ".join(map(repr, step)))
-                yield step
-            path.write_text("the end")
+        return told
 
-        schedule.steps = told
-        whole(engine, schedule)
-
-    engine._exec_schedule = followed
+    engine._INSTRUCTION_MAP = {kind: followed(kind, does) for kind, does in engine._INSTRUCTION_MAP.items()}
 
 
 def reference(job: dict) -> tuple[list[Block], list[float]]:
