@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import accumulate
 from math import gcd
 from typing import Any, NamedTuple
+
+import msgspec
 
 from bubbleproof.schedules.costs import Costs
 from bubbleproof.schedules.instance import Instance
@@ -17,9 +20,10 @@ from bubbleproof.solver.bounds_ends import Passage, find_ends
 from bubbleproof.solver.bounds_graph import graph_bounds
 from bubbleproof.solver.bounds_pairs import most_saved, opening
 from bubbleproof.solver.bounds_path import parts
+from bubbleproof.solver.bounds_stays import Phase, Stays, best_weights
 from bubbleproof.verify.certificate import Certificate
 
-__all__ = ["lower_bounds"]
+__all__ = ["lower_bounds", "stays"]
 
 _MANY_RANKS = 128
 """Up to so many ranks, the span of every rank is tried with the ops of every other."""
@@ -306,7 +310,7 @@ class _Bounds:
             if x.room is None or not unit:
                 continue
             area = 0
-            for c, route in zip(x.chunks, self._routes_of(rank), strict=True):
+            for c, route in self._passing(rank):
                 trip = route.start[c.stage] - route.up[c.stage]
                 area += c.n * (c.a * (trip + c.b) + c.q * c.w)
             if not area:
@@ -320,6 +324,52 @@ class _Bounds:
         for route in self.routes:
             for _ in route.stages.get(rank, ()):
                 yield route
+
+    def stays(self, least: int, steps: int) -> Iterator[Certificate]:
+        """How many microbatches can be in which part of their stay on a rank at once, with weights: each better bound.
+
+        The ranks that hold the most memory for the longest time come first.
+        """
+        ranks = {rank: Stays(self._phases(rank), x.room) for rank, x in self.ranks.items() if x.room}
+        full = {rank: sum(x.n * x.memory * x.length for x in y.phases) // y.room for rank, y in ranks.items() if y.room}
+        for rank in sorted(full, key=lambda rank: -full[rank]):
+            first = min(c.w for c, route in self._passing(rank) if route.first[rank] == c.stage)
+            for via, head, tail in self.vias(rank):
+                own = via in (-1, rank)
+                closing = max(tail, first) if own else tail
+                for with_last in (True, False) if own else (False,):
+                    if steps < ranks[rank].cost:
+                        continue
+                    useful = least - head - (0 if with_last else closing)
+                    found = best_weights(ranks[rank], useful, steps, with_last=with_last)
+                    steps -= found.steps
+                    value = head + found.value + (0 if found.last else closing)
+                    if found.weights and value > least:
+                        least = value
+                        certificate = self._certificate("stays", least, rank, via)
+                        yield msgspec.structs.replace(certificate, weights=tuple(found.weights))
+
+    def _passing(self, rank: int) -> Iterator[tuple[_Chunk, _Route]]:
+        """Each chunk of a rank with its route."""
+        return zip(self.ranks[rank].chunks, self._routes_of(rank), strict=True)
+
+    def _phases(self, rank: int) -> list[Phase]:
+        """The phases of the rule `stays`."""
+        found: list[Phase] = []
+        chunks = iter(self.ranks[rank].chunks)
+        for k, route in enumerate(self.routes):
+            mine = [next(chunks) for _ in route.stages.get(rank, ())]
+            held = list(accumulate(c.a for c in mine))
+            for i, (c, a) in enumerate(zip(mine, held, strict=True)):
+                if c is mine[-1]:
+                    found.append(Phase(k, "top", a, route.start[c.stage] - route.up[c.stage] + c.b, c.n))
+                else:
+                    found.append(Phase(k, "up", a, route.up[mine[i + 1].stage] - route.up[c.stage], c.n))
+            for c, above, a in reversed(list(zip(mine, mine[1:], held, strict=False))):
+                time = route.start[c.stage] - route.start[above.stage] - route.backward[above.stage] + c.b
+                found.append(Phase(k, "down", a, time, c.n))
+            found += [Phase(k, "W", c.q, c.w, c.n) for c in mine]
+        return found
 
     def windows(self) -> Iterator[Certificate]:
         """Idle time between a forward and its backward, in disjoint windows."""
@@ -445,3 +495,16 @@ def _best(certificates: Iterable[Certificate]) -> list[Certificate]:
     """The first of those with the highest value; none of none."""
     best = max(certificates, key=lambda c: c.value, default=None)
     return [] if best is None else [best]
+
+
+def stays(instance: Instance, least: int, steps: int = 300_000) -> Iterator[Certificate]:
+    """Bounds above `least` by the rule `stays` for the instance's objective, each better than the one before.
+
+    They take longer than all other rules, so that a search asks for them only if it is not done without.
+
+    Parameters
+    ----------
+    steps
+        When to give up: a million are about half a second.
+    """
+    return _Bounds(instance).stays(least, steps) if instance.placement.plain else iter(())

@@ -13,7 +13,7 @@ from bubbleproof.schedules.families.family import Family
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.schedules.timeline import Timeline, replay
-from bubbleproof.solver.bounds import lower_bounds
+from bubbleproof.solver.bounds import lower_bounds, stays
 from bubbleproof.solver.flat import Flat, Orders, Times, least_span, peaks, replay_flat
 from bubbleproof.solver.heuristics import Knobs, fused_one_at_a_time, greedy, one_at_a_time, reserves
 from bubbleproof.solver.result import FamilyResult, OnProgress, Progress, Proved
@@ -38,6 +38,10 @@ _COMPARISONS_PER_EFFORT = 1_000_000
 
 _CROSSINGS_SHARE = 0.25
 """Part of the time limit that the rule `crossing` may take."""
+
+
+_STAYS_EFFORT = 0.1
+"""Effort that the rule `stays` counts for."""
 
 
 class OutOfBudget(Exception):  # a signal inside the search, not an error
@@ -350,6 +354,21 @@ class Search:
                 self.budget.spend((place.compared - before) / _COMPARISONS_PER_EFFORT)
                 before = place.compared
 
+    def weighted_stays(self) -> None:
+        """Raise the bound by how many microbatches can be where at once on a rank.
+
+        Raises
+        ------
+        OutOfBudget
+            The time or effort ended first.
+        """
+        if self.done or self.value is None:
+            return
+        for certificate in stays(self.instance, self.bound):
+            self.certificate = certificate
+            self.raise_bound(certificate.value, certificate.rule)
+        self.budget.spend(_STAYS_EFFORT)
+
     def alternate(self, best: tuple[int, Knobs]) -> None:
         """For instances too large for whole questions: windows of the best schedule and hill climbing by turns.
 
@@ -381,6 +400,7 @@ class Search:
 
         self.one_at_a_time()
         self.first(list(grid(self.flat))[:12])
+        self.weighted_stays()
         if not self.done:
             self.try_families()
             choose(self)
@@ -400,6 +420,7 @@ class Search:
         """The greedy and the published families; as `quickly`."""
         starts = list(grid(self.flat))
         best = self.first(starts[:12])
+        self.weighted_stays()
         if not self.done:
             self.try_families()
             best = self.climb(self.first(starts[12:], best), self.seed)

@@ -19,10 +19,13 @@ from bubbleproof.verify.graph_rules import GRAPH_RULES
 from bubbleproof.verify.normal_form import Refused, Step
 from bubbleproof.verify.pairing import pairs
 from bubbleproof.verify.restriction import restricted
+from bubbleproof.verify.stays import stays
 
 __all__ = ["RULES", "Certificate", "CertificateVerdict", "Rule", "check"]
 
-Rule = Literal["chain", "load", "window", "arrival", "ends", "pairs", "residence", "crossing", "path", "busy", "held"]
+Rule = Literal[
+    "chain", "load", "window", "arrival", "ends", "pairs", "residence", "stays", "crossing", "path", "busy", "held"
+]
 RULES: tuple[Rule, ...] = get_args(Rule)
 
 
@@ -52,6 +55,8 @@ class Certificate(
         For the rule ``window``: the microbatches whose windows are counted, ascending.
     path
         The stages to which the rule is applied, all others left out, each with a rank that runs it; () for all stages.
+    weights
+        For the rule ``stays``: the weight of each phase of a stay on the rank, in the order of the rule.
     """
 
     rule: Rule
@@ -61,6 +66,7 @@ class Certificate(
     via: int = -1
     windows: tuple[int, ...] = ()
     path: tuple[tuple[int, int], ...] = ()
+    weights: tuple[int, ...] = ()
 
 
 class CertificateVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,6 +205,10 @@ def _ends(step: Step, certificate: Certificate) -> dict[str, int]:
     return ends(step, certificate.rank, certificate.via)
 
 
+def _stays(step: Step, certificate: Certificate) -> dict[str, int]:
+    return stays(step, certificate.rank, certificate.via, certificate.weights)
+
+
 def _crossing(step: Step, certificate: Certificate) -> dict[str, int]:
     return crossing(step, certificate.rank, certificate.via, certificate.value)
 
@@ -211,6 +221,7 @@ _ARGUMENTS = {
     "ends": _ends,
     "pairs": _pairs,
     "residence": _residence,
+    "stays": _stays,
     "crossing": _crossing,
 }
 
@@ -264,6 +275,8 @@ def _parts(instance: Instance, certificate: Certificate) -> dict[str, int]:
         raise Refused("a rank is named by every rule but chain and path")
     if certificate.windows and certificate.rule != "window":
         raise Refused("only the rule window counts windows")
+    if certificate.weights and certificate.rule != "stays":
+        raise Refused("only the rule stays has weights")
     if certificate.path:
         return _parts(*_on_path(instance, certificate))
     if certificate.rule in GRAPH_RULES:

@@ -17,7 +17,7 @@ from bubbleproof.schedules.costs import Costs, Memory
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.schedules.op import Op, Overlap, Slot, members
 from bubbleproof.schedules.placement import bidirectional, custom, linear, loop, vee
-from bubbleproof.solver.bounds import lower_bounds
+from bubbleproof.solver.bounds import lower_bounds, stays
 from bubbleproof.verify.certificate import RULES, Certificate, check
 
 DATA = Path(__file__).parents[1] / "data"
@@ -224,7 +224,26 @@ def attack(instance: Instance, best: tuple[int, int]) -> int:
             everywhere = Certificate(rule="ends", objective=posed.objective, value=0, rank=rank, via=via)
             proved = check(posed, everywhere).proved
             assert proved is None or proved <= value, (posed, everywhere, proved, value)
+        attack_stays(posed, value)
     return met
+
+
+def attack_stays(posed: Instance, value: int) -> None:
+    """Compare the rule `stays` with the optimum: the weights that are best, and many others."""
+    least = -1
+    for certificate in stays(posed, -1):
+        assert least < certificate.value <= value, (posed, certificate, value)
+        least = certificate.value
+        assert check(posed, certificate).proved == least, (posed, certificate, check(posed, certificate))
+    rng = random.Random(value)
+    for rank, via in product(range(posed.ranks), range(-1 if posed.objective == "makespan" else 0, posed.ranks)):
+        used = {posed.placement.routes[k] for k in posed.route_of_microbatch}
+        phases = sum(3 * route.count(rank) - 1 for route in used if rank in route)
+        for _ in range(8):
+            weights = tuple(rng.choice((0, 1, 1, 1, 2, 3)) for _ in range(phases))
+            claim = Certificate(rule="stays", objective=posed.objective, value=0, rank=rank, via=via, weights=weights)
+            proved = check(posed, claim).proved
+            assert proved is None or proved <= value, (posed, claim, proved, value)
 
 
 def run_attack(seeds: Sequence[int], fifo: bool, limit: int) -> tuple[int, int]:

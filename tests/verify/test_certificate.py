@@ -32,7 +32,19 @@ RESIDENCE = Certificate(rule="residence", objective="span", value=8 * (17 + 3) /
 # rank 3: head 3, work 48, first backward after 8 with room for 4 forwards; then 9 from the last forward to the last
 # backward with at most 1 + 4 + 4 to run, or less by each W that is left for the 4 units after it
 ENDS = Certificate(rule="ends", objective="span", value=3 + 8 * 6 + (8 - 4) + (9 - 9 + 4), rank=3, via=0)
-EXAMPLES = [(LINEAR, CHAIN), (LINEAR, LOAD), (LINEAR, WINDOW), (VEE, ARRIVAL), (VEE, ENDS), (VEE, RESIDENCE)]
+# rank 0 holds stages 0 and 3, which take 1 and 2 of the cap of 3: two microbatches between the first forward and the
+# last stage's backward, 3 + 2 units each, would wait for each other for ever
+TIGHT = Instance(vee(2), 4, Costs.make(4, F=1, B=1, W=1), Memory.make(4, 2, F=[1, 1, 2, 2], cap=3), "span")
+STAYS = Certificate(rule="stays", objective="span", value=4 * (3 + 2) + 1, rank=0, via=0, weights=(1, 1, 0, 0, 0))
+EXAMPLES = [
+    (LINEAR, CHAIN),
+    (LINEAR, LOAD),
+    (LINEAR, WINDOW),
+    (VEE, ARRIVAL),
+    (VEE, ENDS),
+    (VEE, RESIDENCE),
+    (TIGHT, STAYS),
+]
 each = pytest.mark.parametrize(("instance", "certificate"), EXAMPLES, ids=[c.rule for _, c in EXAMPLES])
 
 
@@ -182,6 +194,32 @@ def test_the_residence_rule_refuses_a_rank_whose_memory_cannot_be_counted() -> N
     assert "no cap" in check(no_cap, claim).reason
     assert "no cap, or a W that takes memory" in check(growing, claim).reason
     assert "hold no memory" in check(nothing, claim).reason
+
+
+@pytest.mark.parametrize(
+    ("weights", "complaint"),
+    [
+        ((1, 1, 0, 0), "5 phases"),
+        ((1, 1, 0, 0, -1), "at least 0"),
+        ((0, 0, 0, 0, 0), "no phase"),
+    ],
+)
+def test_weights_of_stays_are_one_for_each_phase_and_not_negative(weights: tuple[int, ...], complaint: str) -> None:
+    verdict = check(TIGHT, changed(STAYS, weights=weights))
+    assert not verdict.accepted
+    assert complaint in verdict.reason
+
+
+@pytest.mark.parametrize("weights", [(1, 0, 0, 0, 0), (1, 1, 1, 0, 0), (2, 1, 0, 0, 0), (1, 1, 1, 1, 1)])
+def test_other_weights_of_stays_give_no_more(weights: tuple[int, ...]) -> None:
+    assert not check(TIGHT, changed(STAYS, weights=weights)).accepted
+
+
+def test_with_weights_on_w_stays_bounds_no_other_rank() -> None:
+    claim = changed(STAYS, rank=1, value=0, weights=(1, 1, 0, 1, 0))
+    assert "W" in check(TIGHT, claim).reason
+    assert not check(TIGHT, claim).accepted
+    assert check(TIGHT, changed(claim, via=1)).accepted
 
 
 def test_a_rank_that_no_microbatch_passes_has_no_bound() -> None:
