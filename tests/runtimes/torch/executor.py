@@ -16,6 +16,9 @@ simulate
     they are and without reductions and gathers.
 evaluate
     Call ``eval`` instead of ``step``; only losses are compared.
+timed
+    In single precision and without a reference: only the seconds of each step, and with it ``ops``, the seconds of each
+    forward and backward of a stage, waiting for messages not included.
 dump
     Instead of all this: name, ranks and microbatches of one of torch's orders; the answer has its text, ``csv``.
 stages, microbatches, rank_of_stage, scale_grads
@@ -120,6 +123,7 @@ def gathered(found: list[dict]) -> dict:
         "missing": sorted({name for one in found for name in one.get("missing", ())}),
         "stacks": {rank: one["stack"] for rank, one in enumerate(found) if "stack" in one},
         "simulated": found[0].get("simulated", []),
+        "ops": {name: times for one in found for name, times in one.get("ops", {}).items()},
         "step_seconds": [max(times) for times in zip(*(one.get("step_seconds", []) for one in found), strict=False)],
     }
     if not failed and (answer["gradient_error"] > 1e-6 or answer["loss_error"] > 1e-6 or answer["missing"]):
@@ -170,10 +174,14 @@ def one_rank(job: dict, rank: int, ranks: int, folder: Path) -> int:
             for stage, where in enumerate(job["rank_of_stage"])
             if where == rank
         ]
+        seconds: dict[str, list[float]] = {}
+        if job.get("timed"):
+            for stage in stages:
+                watch(stage, seconds)
         schedule = prepared(job, stages, folder, rank)
         loaded = True
         simulated = asked(schedule) if job.get("simulate") else []
-        answer = {**trained(job, schedule, stages, modules, dtype), "simulated": simulated}
+        answer = {**trained(job, schedule, stages, modules, dtype), "simulated": simulated, "ops": seconds}
         dist.barrier()
     except BaseException as error:
         text = f"{type(error).__name__}: {error}"
@@ -212,6 +220,26 @@ def prepared(job: dict, stages: list, folder: Path, rank: int) -> _PipelineSched
     )
     made._load_csv(str(path), format=job["format"])
     return made
+
+
+def watch(stage: PipelineStage, seconds: dict[str, list[float]]) -> None:
+    """Take the time of what a stage computes; torch waits for messages outside of these calls."""
+
+    def timed(name: str, letter: object) -> None:
+        inner = getattr(stage, name)
+
+        def outer(*positional: object, **named: object) -> object:
+            begun = time.perf_counter()
+            result = inner(*positional, **named)
+            kind = letter(named) if callable(letter) else letter
+            seconds.setdefault(f"{stage.stage_index}{kind}", []).append(time.perf_counter() - begun)
+            return result
+
+        setattr(stage, name, outer)
+
+    timed("forward_one_chunk", "F")
+    timed("backward_one_chunk", lambda named: "B" if named.get("full_backward", True) else "I")
+    timed("backward_weight_one_chunk", "W")
 
 
 def asked(schedule: _PipelineScheduleRuntime) -> list[str]:
