@@ -68,6 +68,13 @@ def test_pairs_are_taken(server_of: Any, evidence: Any) -> None:
     evidence.trained("torchtitan", what, schedule, given, seen, server.versions, ["uneven"])
 
 
+def test_a_file_that_pytorch_trains_wrongly_on_does_so_here(server_of: Any) -> None:
+    given = instance(linear(2), 2)
+    right = job(FAMILIES["1f1b"].build(given), given, 4)
+    wrong = {**right, "csv": (FINDINGS / "torch-last-forwards-swapped.csv").read_text(encoding="utf-8")}
+    assert server_of("torchtitan").ask(**wrong)["outcome"] == "wrong"
+
+
 def test_a_vee_under_the_name_of_a_loop_is_taken_and_does_not_train(server_of: Any, evidence: Any) -> None:
     given = instance(vee(2), 1)
     server = server_of("torchtitan")
