@@ -137,9 +137,9 @@ HEAD = """\
 Written by `python -m benchmarks.torch_speed`. Two processes with one thread each, gloo, single precision; each stage
 is some layers of two 512 × 512 matrices with a tanh, on 256 rows per microbatch, so nearly all time is in matrix
 products. Costs are lower quartiles, measured on the same runtime (F; I: gradient of the input; W: of the weights; B:
-both in one; stage 0 has no gradient of its input, so its I takes no time and its W all of it). The schedule is solved for the
-makespan from these costs, without a memory cap; messages are taken to cost nothing. Then both run by turns, {rounds}
-times {steps} steps each after a first one. Milliseconds; medians, in brackets lower quartiles.
+both in one; stage 0 has no gradient of its input, so its I takes no time and its W all of it). The schedule is solved
+for the makespan from these costs, without a memory cap; messages are taken to cost nothing. Then both run by turns,
+{rounds} times {steps} steps each after a first one. Milliseconds; medians, in brackets lower quartiles.
 
 """
 COLUMNS = ["setting", "costs", "1F1B predicted", "solved predicted", "gain predicted"]
