@@ -1,0 +1,302 @@
+"""Schedules from patterns of meetings: the search that goes with the bound `crossing` of docs/bounds.md.
+
+Below p microbatches of memory, forwards that climb and backwards that come down cannot all pass each other without
+waiting. Where two meet is one integer per pair; a pattern of them says in which order every rank runs its forwards and
+backwards. A beam goes through the patterns microbatch after microbatch and keeps those whose times are least by the
+recurrence of the bound; the weight gradients are then put into the gaps, and early where memory asks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from bubbleproof.schedules.instance import Instance
+from bubbleproof.solver.flat import Flat, Orders
+from bubbleproof.verify.crossing import Crossings, crossings
+from bubbleproof.verify.normal_form import Refused, Step
+
+__all__ = ["from_meetings", "meetings", "pattern", "worth"]
+
+_Link = tuple["_Link | None", int]
+"""The choices so far, the last one first: how many ranks from the end the two meet."""
+
+_State = tuple[int, ...]
+"""The load of earlier backwards, then the values of the backwards under way, the oldest first."""
+
+_NEVER = -(1 << 60)
+
+
+def meetings(instance: Instance) -> Crossings | None:
+    """What the patterns of an instance depend on; None if its orders do not come from patterns of meetings."""
+    placement = instance.placement
+    if not placement.plain or not instance.identical or instance.recompute:
+        return None
+    try:
+        return crossings(Step(instance), 0)
+    except Refused:
+        return None
+
+
+def worth(x: Crossings, count: int) -> int:
+    """How many states a beam may hold for about a million steps of the recurrence."""
+    return max(4, min(2000, 1_000_000 // (count * x.cap)))
+
+
+def pattern(x: Crossings, count: int, beam: int) -> list[list[int]]:
+    """The best pattern a beam finds.
+
+    Parameters
+    ----------
+    count
+        The last microbatch.
+    beam
+        Number of states kept.
+
+    Returns
+    -------
+    list
+        For each microbatch j, and each i of max(0, j − n + 1) … j − 1: on how many ranks, counted from the first, the
+        forward of j is before the backward of i.
+    """
+    n, later = x.cap, x.later(count)
+    states: list[tuple[_State, _Link | None]] = [((_NEVER,) * n + (0,), None)]
+    for j in range(1, count + 1):
+        states = [(_start(x, state, j), link) for state, link in states]
+        for i in range(max(0, j - n + 1), j):
+            place, best = i - j + n, {}
+            for state, link in states:
+                for steps, new in _meet(x, state, place):
+                    if new not in best:
+                        best[new] = (link, steps)
+            rated = sorted((_least(x, new, j, count, later), sum(new[1:]), new) for new in best)
+            states = [(new, best[new]) for _, _, new in rated[:beam]]
+    rows = _rows(min(states, key=lambda each: each[0][-1])[1], n, count)
+    return _in_order([[x.ranks - steps for steps in row] for row in rows])
+
+
+def _start(x: Crossings, state: _State, j: int) -> _State:
+    """The state in which forward j has just started on the first rank."""
+    if j < x.cap:
+        return (*state[:1], *state[2:], j * x.forward)
+    load = max(state[1], state[0] + x.load)
+    return (load, *state[2:], load + x.lap)
+
+
+def _meet(x: Crossings, state: _State, place: int) -> Iterator[tuple[int, _State]]:
+    """How many ranks from the end the newest forward may meet a backward, and the state after that."""
+    backward, forward = state[place], state[-1]
+    ahead = forward - backward
+    low = min(max((ahead + x.slack) // x.turn, 1), x.ranks)
+    high = min(max(-(-ahead // x.turn), 1), x.ranks)
+    for steps in (low, high) if high > low else (low,):
+        waits = backward if steps == x.ranks else max(backward, forward - steps * x.turn)
+        goes = max(forward, backward + steps * x.turn - x.slack)
+        yield steps, (*state[:place], waits, *state[place + 1 : -1], goes)
+
+
+def _least(x: Crossings, state: _State, j: int, count: int, later: list[int]) -> int:
+    """Least value of the last microbatch after this state."""
+    least = state[-1] + later[count - j]
+    for place in range(1, len(state) - 1):
+        i = j - x.cap + place
+        if i + x.cap <= count:
+            least = max(least, state[place] + x.lap + later[count - i - x.cap])
+    return least
+
+
+def _rows(link: _Link | None, n: int, count: int) -> list[list[int]]:
+    """The choices of each microbatch, in the order in which they were made."""
+    flat: list[int] = []
+    while link is not None:
+        link, steps = link
+        flat.append(steps)
+    flat.reverse()
+    rows, at = [], 0
+    for j in range(count + 1):
+        width = min(j, n - 1)
+        rows.append(flat[at : at + width])
+        at += width
+    return rows
+
+
+def _in_order(rows: list[list[int]]) -> list[list[int]]:
+    """A pattern that orders can have: later backwards meet a forward later, and later forwards a backward earlier."""
+    width = max(map(len, rows))
+    for j, row in enumerate(rows):
+        first = j - len(row)
+        before = j - 1 - len(rows[j - 1]) if j else 0
+        for at in range(len(row)):
+            i = first + at
+            if at:
+                row[at] = max(row[at], row[at - 1])
+            if i < j - 1:
+                row[at] = min(row[at], rows[j - 1][i - before])
+        assert len(row) <= width
+    return rows
+
+
+def from_meetings(flat: Flat, rows: list[list[int]], share: Fraction, after: int) -> Orders | None:
+    """Orders with the forwards and backwards of a pattern, and the weight gradients in their gaps.
+
+    Parameters
+    ----------
+    rows
+        A pattern, for each microbatch.
+    share
+        Of the time for which the next forward or backward may be put off without making the whole longer, the part
+        that a weight gradient may take.
+    after
+        Least time from a backward to the forward that takes its place in memory.
+
+    Returns
+    -------
+    Orders
+        None if memory is too small for the pattern.
+    """
+    todo = [_sequence(rows, rank) for rank in range(flat.ranks)]
+    latest = _latest(flat, todo, after)
+    return None if latest is None else _Filling(flat, todo, latest, share).go()
+
+
+def _latest(flat: Flat, todo: list[list[int]], after: int) -> list[list[int]] | None:
+    """When each forward and backward of each rank must start at the latest; None if they deadlock."""
+    ranks = range(flat.ranks)
+    base = [row[0] // flat.width * flat.width for row in flat.queues_of_rank]
+    weight = [flat.duration[queue + 2] if flat.width == 3 else 0 for queue in base]
+    place = [([i for i, kind in enumerate(row) if kind == 0], [i for i, kind in enumerate(row) if kind]) for row in todo]
+    count = [[sum(row[:i]) if kind else i - sum(row[:i]) for i, kind in enumerate(row)] for row in todo]
+    room = [
+        len(todo[rank])
+        if flat.cap is None or flat.change[base[rank]] <= 0
+        else flat.cap[rank] // flat.change[base[rank]]
+        for rank in ranks
+    ]
+
+    def before(rank: int, i: int) -> list[tuple[int, int, int]]:
+        """What an op waits for: rank, position and time in between."""
+        kind, k = todo[rank][i], count[rank][i]
+        found = [(rank, i - 1, 0)] if i else []
+        for queue, delay in flat.inputs[base[rank] + kind]:
+            other = flat.rank[queue]
+            found.append((other, place[other][queue - base[other]][k], delay))
+        if kind == 0 and k >= room[rank]:
+            found.append((rank, place[rank][1][k - room[rank]], after))
+        return found
+
+    ends: list[list[int]] = [[] for _ in ranks]
+    sequence: list[tuple[int, int]] = []
+    moved = True
+    while moved:
+        moved = False
+        for rank in ranks:
+            while (i := len(ends[rank])) < len(todo[rank]):
+                needs = before(rank, i)
+                if any(len(ends[r]) <= at for r, at, _ in needs):
+                    break
+                ready = max((ends[r][at] + delay for r, at, delay in needs), default=0)
+                ends[rank].append(ready + flat.duration[base[rank] + todo[rank][i]])
+                sequence.append((rank, i))
+                moved = True
+    if len(sequence) < sum(map(len, todo)):
+        return None
+    last = max(ends[rank][-1] + weight[rank] for rank in ranks)
+    latest = [[last - weight[rank]] * len(todo[rank]) for rank in ranks]
+    for rank, i in reversed(sequence):
+        latest[rank][i] -= flat.duration[base[rank] + todo[rank][i]]
+        for r, at, delay in before(rank, i):
+            latest[r][at] = min(latest[r][at], latest[rank][i] - delay)
+    return latest
+
+
+class _Filling:
+    """Runs the forwards and backwards of a pattern as soon as they can, and weight gradients where they fit."""
+
+    def __init__(self, flat: Flat, todo: list[list[int]], latest: list[list[int]], share: Fraction) -> None:
+        self.flat, self.todo, self.latest, self.share = flat, todo, latest, share
+        self.split = flat.width == 3
+        self.base = [queue // flat.width * flat.width for queue in (row[0] for row in flat.queues_of_rank)]
+        self.at, self.free, self.level = ([0] * flat.ranks for _ in range(3))
+        self.owed = [0] * flat.ranks
+        self.count = [[0, 0] for _ in range(flat.ranks)]
+        self.ends: list[list[int]] = [[] for _ in flat.rank]
+        self.orders: Orders = [[] for _ in range(flat.ranks)]
+
+    def go(self) -> Orders | None:
+        """The orders; None if memory is too small."""
+        left = {rank: self.ready(rank) for rank in range(self.flat.ranks)}
+        while left:
+            known = [(max(ready, self.free[rank]), rank) for rank, ready in left.items() if ready is not None]
+            if not known:
+                return None
+            start, rank = min(known)
+            if not self.run(rank, start):
+                return None
+            for other in (rank - 1, rank, rank + 1):
+                if other in left:
+                    left[other] = self.ready(other)
+                    if self.at[other] == len(self.todo[other]):
+                        del left[other]
+        for rank in range(self.flat.ranks):
+            while self.owed[rank]:
+                self.weigh(rank)
+        return self.orders
+
+    def ready(self, rank: int) -> int | None:
+        """When the next forward or backward of a rank could start; None if that is not known yet."""
+        if self.at[rank] == len(self.todo[rank]):
+            return None
+        kind = self.todo[rank][self.at[rank]]
+        k = self.count[rank][kind]
+        inputs = self.flat.inputs[self.base[rank] + kind]
+        if any(len(self.ends[queue]) <= k for queue, _ in inputs):
+            return None
+        return max((self.ends[queue][k] + delay for queue, delay in inputs), default=0)
+
+    def run(self, rank: int, start: int) -> bool:
+        """Run the next forward or backward; False if memory is too small for it."""
+        flat = self.flat
+        kind = self.todo[rank][self.at[rank]]
+        queue = self.base[rank] + kind
+        slack = self.latest[rank][self.at[rank]] - start
+        most = start + max(0, int(slack * self.share))
+        room = None if flat.cap is None else flat.cap[rank] - max(flat.change[queue], 0)
+        while self.owed[rank] and (
+            self.free[rank] + flat.duration[self.base[rank] + 2] <= most
+            or (room is not None and self.level[rank] > room)
+        ):
+            self.weigh(rank)
+        if room is not None and self.level[rank] > room:
+            return False
+        self.free[rank] = max(start, self.free[rank]) + flat.duration[queue]
+        self.level[rank] += flat.change[queue]
+        self.ends[queue].append(self.free[rank])
+        self.orders[rank].append(queue)
+        self.count[rank][kind] += 1
+        self.at[rank] += 1
+        self.owed[rank] += kind if self.split else 0
+        return True
+
+    def weigh(self, rank: int) -> None:
+        """Run a weight gradient now."""
+        queue = self.base[rank] + 2
+        self.free[rank] += self.flat.duration[queue]
+        self.level[rank] += self.flat.change[queue]
+        self.orders[rank].append(queue)
+        self.owed[rank] -= 1
+
+
+def _sequence(rows: list[list[int]], rank: int) -> list[int]:
+    """Forwards (0) and backwards (1) of a rank in the order of the pattern."""
+    found, begun = [], 0
+    for i in range(len(rows)):
+        last = i
+        while last + 1 < len(rows):
+            row = rows[last + 1]
+            at = i - (last + 1 - len(row))
+            if at < 0 or at >= len(row) or row[at] <= rank:
+                break
+            last += 1
+        found += [0] * (last + 1 - begun) + [1]
+        begun = max(begun, last + 1)
+    return found
