@@ -16,7 +16,7 @@ from bubbleproof.solver.flat import Flat, Orders
 from bubbleproof.verify.crossing import Crossings, crossings
 from bubbleproof.verify.normal_form import Refused, Step
 
-__all__ = ["from_meetings", "meetings", "pattern", "worth"]
+__all__ = ["from_meetings", "meetings", "pattern", "schedules"]
 
 _Link = tuple["_Link | None", int]
 """The choices so far, the last one first: how many ranks from the end the two meet."""
@@ -25,6 +25,21 @@ _State = tuple[int, ...]
 """The load of earlier backwards, then the values of the backwards under way, the oldest first."""
 
 _NEVER = -(1 << 60)
+
+_BEAMS = (4, 30, 200)
+"""States kept, in the order in which beams are tried."""
+
+_SHARES = (Fraction(0), Fraction(3, 4))
+"""How much of the slack a weight gradient may take; tried one after the other."""
+
+_MOST_STEPS = 200_000
+"""Steps of the recurrence of the largest beam but the first."""
+
+_STEPS_PER_EFFORT = 70_000
+"""Steps of the recurrence per unit of effort; about a second on a common machine."""
+
+_OPS_PER_EFFORT = 50_000
+"""Ops timed and filled with weight gradients per unit of effort."""
 
 
 def meetings(instance: Instance) -> Crossings | None:
@@ -38,9 +53,22 @@ def meetings(instance: Instance) -> Crossings | None:
         return None
 
 
-def worth(x: Crossings, count: int) -> int:
-    """How many states a beam may hold for about a million steps of the recurrence."""
-    return max(4, min(2000, 1_000_000 // (count * x.cap)))
+def schedules(flat: Flat, x: Crossings) -> Iterator[tuple[Orders | None, float]]:
+    """Orders from patterns, narrow beams first, and the effort each has taken."""
+    count = flat.instance.microbatches - 1
+    before: list[list[int]] = []
+    for beam in _BEAMS:
+        steps = beam * count * x.cap
+        if before and steps > _MOST_STEPS:
+            return
+        rows = pattern(x, count, beam)
+        effort = steps / _STEPS_PER_EFFORT
+        if rows == before:
+            continue
+        before = rows
+        for share in _SHARES:
+            yield from_meetings(flat, rows, share, x.lap - x.trip), effort + flat.ops / _OPS_PER_EFFORT
+            effort = 0.0
 
 
 def pattern(x: Crossings, count: int, beam: int) -> list[list[int]]:
@@ -122,7 +150,6 @@ def _rows(link: _Link | None, n: int, count: int) -> list[list[int]]:
 
 def _in_order(rows: list[list[int]]) -> list[list[int]]:
     """A pattern that orders can have: later backwards meet a forward later, and later forwards a backward earlier."""
-    width = max(map(len, rows))
     for j, row in enumerate(rows):
         first = j - len(row)
         before = j - 1 - len(rows[j - 1]) if j else 0
@@ -132,7 +159,6 @@ def _in_order(rows: list[list[int]]) -> list[list[int]]:
                 row[at] = max(row[at], row[at - 1])
             if i < j - 1:
                 row[at] = min(row[at], rows[j - 1][i - before])
-        assert len(row) <= width
     return rows
 
 
@@ -164,7 +190,9 @@ def _latest(flat: Flat, todo: list[list[int]], after: int) -> list[list[int]] | 
     ranks = range(flat.ranks)
     base = [row[0] // flat.width * flat.width for row in flat.queues_of_rank]
     weight = [flat.duration[queue + 2] if flat.width == 3 else 0 for queue in base]
-    place = [([i for i, kind in enumerate(row) if kind == 0], [i for i, kind in enumerate(row) if kind]) for row in todo]
+    place = [
+        ([i for i, kind in enumerate(row) if kind == 0], [i for i, kind in enumerate(row) if kind]) for row in todo
+    ]
     count = [[sum(row[:i]) if kind else i - sum(row[:i]) for i, kind in enumerate(row)] for row in todo]
     room = [
         len(todo[rank])

@@ -36,7 +36,7 @@ _OPS_PER_EFFORT = 300_000
 _COMPARISONS_PER_EFFORT = 1_000_000
 """Comparisons of the rule `crossing` per unit of effort; about a second on a common machine."""
 
-_CROSSINGS_SHARE = 0.25
+_CROSSINGS_SHARE = 0.15
 """Part of the time limit that the rule `crossing` may take."""
 
 
@@ -151,6 +151,10 @@ class Search:
         self.choices = "what a schedule may choose (recompute, fused backwards, pairs) was not searched"
         """How well the choices beside the order were searched, for the record."""
         self.bound = self.certificate.value if self.certificate else 0
+        self.met = False
+        """Whether patterns of meetings were tried."""
+        self.crossed = False
+        """Whether the rule `crossing` has been asked."""
         self.proof: str = self.certificate.rule if self.certificate else "none"
         self.proved: Proved | None = None
         self.proof_lines: tuple[str, ...] | None = None
@@ -317,9 +321,10 @@ class Search:
             self.choosing()
         taken = enlarge(self)
         best = None if self.done else self.quickly()
-        if not self.done:
+        if not self.done and not (self.met and self.flat.ops <= _WHOLE_MODEL):
             settle(self, taken)
-        self.crossings()
+        if not self.crossed:
+            self.crossings()
         if not self.done and self.flat.ops <= _WHOLE_MODEL:
             from bubbleproof.solver.cpsat.improve import improve
 
@@ -340,6 +345,7 @@ class Search:
         from bubbleproof.solver.bounds_path import Part, parts
         from bubbleproof.solver.crossing import places
 
+        self.crossed = True
         if self.done or self.value is None:
             return
         most = min(_CROSSINGS_SHARE * self.budget.seconds, self.budget.left) * _COMPARISONS_PER_EFFORT
@@ -423,8 +429,32 @@ class Search:
         self.weighted_stays()
         if not self.done:
             self.try_families()
-            best = self.climb(self.first(starts[12:], best), self.seed)
+            best = self.first(starts[12:], best)
+            if self.meet():
+                self.crossings()
+                if self.flat.ops <= _WHOLE_MODEL:
+                    return best  # windows are the better use of the time
+            best = self.climb(best, self.seed)
         return best
+
+    def meet(self) -> bool:
+        """Offer schedules from patterns of meetings; whether the instance has such patterns.
+
+        Raises
+        ------
+        OutOfBudget
+            The time or effort ended first.
+        """
+        from bubbleproof.solver.meetings import meetings, schedules
+
+        x = None if self.done else meetings(self.instance)
+        if x is None:
+            return False
+        self.met = True
+        for orders, effort in schedules(self.flat, x):
+            self.offer(orders, "meetings")
+            self.budget.spend(effort)
+        return True
 
     def one_at_a_time(self) -> None:
         """The first schedule, which always exists."""
