@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
+import msgspec
+
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.solver.flat import Flat, Orders
 from bubbleproof.verify.crossing import Crossings, crossings
@@ -26,8 +28,8 @@ _State = tuple[int, ...]
 
 _NEVER = -(1 << 60)
 
-_BEAMS = (4, 30, 200)
-"""States kept, in the order in which beams are tried."""
+_VARIATIONS = ((4, 0, 0), (30, 0, 0), (10, 0, 8), (10, 2, 8), (10, 4, 8), (10, 2, 0), (10, 8, 8), (200, 0, 0))
+"""Beams, and by how many sixteenths of a weight gradient a turn and a lap are taken to be longer than they are."""
 
 _SHARES = (Fraction(0), Fraction(3, 4))
 """How much of the slack a weight gradient may take; tried one after the other."""
@@ -54,20 +56,27 @@ def meetings(instance: Instance) -> Crossings | None:
 
 
 def schedules(flat: Flat, x: Crossings) -> Iterator[tuple[Orders | None, float]]:
-    """Orders from patterns, narrow beams first, and the effort each has taken."""
-    count = flat.instance.microbatches - 1
-    before: list[list[int]] = []
-    for beam in _BEAMS:
+    """Orders from patterns, narrow beams first, and the effort each has taken.
+
+    Wider beams and other times stand in for what the recurrence leaves out: on the later ranks weight gradients need
+    room too. With a longer lap or a longer turn the pattern leaves some.
+    """
+    count, after = flat.instance.microbatches - 1, x.lap - x.trip
+    weight = flat.duration[2] if flat.width == 3 else 0
+    before: list[list[list[int]]] = []
+    for beam, longer_turn, longer_lap in _VARIATIONS:
         steps = beam * count * x.cap
         if before and steps > _MOST_STEPS:
-            return
-        rows = pattern(x, count, beam)
-        effort = steps / _STEPS_PER_EFFORT
-        if rows == before:
             continue
-        before = rows
+        turn, lap = (weight * part // 16 for part in (longer_turn, longer_lap))
+        varied = msgspec.structs.replace(x, turn=x.turn + turn, lap=x.lap + x.ranks * turn + lap)
+        rows = pattern(varied, count, beam)
+        effort = steps / _STEPS_PER_EFFORT
+        if rows in before:
+            continue
+        before.append(rows)
         for share in _SHARES:
-            yield from_meetings(flat, rows, share, x.lap - x.trip), effort + flat.ops / _OPS_PER_EFFORT
+            yield from_meetings(flat, rows, share, after), effort + flat.ops / _OPS_PER_EFFORT
             effort = 0.0
 
 
