@@ -259,3 +259,14 @@ def test_what_deepspeed_accepts_and_does_not_train_right_is_found_by_verify_and_
         assert before["gradient_error"] > 0.1
     else:
         assert len(before["waits"]) == streams.ranks
+
+
+@pytest.mark.parametrize(("widths", "separate", "outcome"), [([8, 6, 9, 8], {1}, "ok"), ([8, 9, 6, 8], (), "wrong")])
+def test_only_a_stage_whose_output_is_larger_than_its_input_receives_gradients_into_memory_of_its_own(
+    server: Any, widths: list[int], separate: set[int], outcome: str
+) -> None:
+    _, text, _ = finding("gradient overwritten")
+    streams = deepspeed.loads_streams(text)
+    assert predict(streams, separate=separate).outcome == outcome
+    seen = server.ask(**launch(instance(3, 2), streams=text, engine="stock", widths=widths))
+    assert seen["outcome"] == outcome, explained(seen)
