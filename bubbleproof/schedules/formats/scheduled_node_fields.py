@@ -84,8 +84,8 @@ def _sail_sg(nodes: NodeLists) -> list[list[Fields]]:
             elif node.type != "W":
                 step = 1 if node.type == "F" else -1
                 for name, other in (("recv_peer_stage", stage - step), ("send_peer_stage", stage + step)):
-                    if 0 <= other < len(nodes.rank_of_stage):
-                        fields[name] = nodes.rank_of_stage[other]
+                    if 0 <= other < len(nodes.rank_of_stage) and nodes.rank_of_stage[other] != rank:
+                        fields[name] = nodes.rank_of_stage[other]  # None stands for the rank itself, too
             made.append(fields)
         rows.append(made)
     return rows
