@@ -28,10 +28,10 @@ from tests.runtimes.server import HERE, Server, python_of
 TABLE = Path(__file__).parent / "torch_speed.md"
 RANKS, WIDTH, HIDDEN, ROWS = 2, 512, 512, 256
 SETTINGS = {  # microbatches, layers of each stage
-    "m = 2, equal stages": (2, (4, 4)),
-    "m = 3, equal stages": (3, (4, 4)),
-    "m = 4, equal stages": (4, (4, 4)),
-    "m = 8, equal stages": (8, (4, 4)),
+    "m = 2, stages 9 : 7": (2, (9, 7)),
+    "m = 2, equal stages": (2, (8, 8)),
+    "m = 3, equal stages": (3, (8, 8)),
+    "m = 4, equal stages": (4, (8, 8)),
 }
 STEPS, WARM = 4, 1
 UNIT = 1e-6  # a second has a million units
