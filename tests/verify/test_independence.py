@@ -8,7 +8,19 @@ import pytest
 
 import bubbleproof.verify
 
-SHARED = {"op", "placement", "costs", "instance", "schedule", "errors", "pattern", "program", "table", "instructions"}
+SHARED = {
+    "op",
+    "placement",
+    "costs",
+    "instance",
+    "schedule",
+    "errors",
+    "pattern",
+    "program",
+    "table",
+    "instructions",
+    "nodes",
+}
 
 
 def imports(path):

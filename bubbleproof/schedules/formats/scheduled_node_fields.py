@@ -157,11 +157,11 @@ def placed(dialect: Dialect, rows: Sequence[Sequence[Fields]], where: str) -> tu
     chunks = 1 + max((node["chunk"] for row in rows for node in row if isinstance(node.get("chunk"), int)), default=0)
     if not 1 <= chunks <= 64:
         raise FormatError(f"{where}: {chunks} chunks; from 1 to 64")
+    if dialect == "colossalai":
+        return vee(p).routes[0]
     if chunks == 1:
         return tuple(range(p))
     down = loop(p, chunks).routes[0]
-    if dialect == "colossalai":
-        return vee(p).routes[0]
     if chunks > 2:
         return down
     for rank, row in enumerate(rows):
@@ -198,6 +198,10 @@ def decoded(
     p = len(rows)
     if not rows or not route or sorted(set(route)) != list(range(p)):
         raise FormatError(f"{where}: rank_of_stage = {list(route)[:16]} does not place stages on each of {p} ranks")
+    if dialect == "colossalai" and route != vee(p).routes[0]:
+        raise FormatError(
+            f"{where}: rank_of_stage = {list(route)[:16]}; ColossalAI has the vee {vee(p).routes[0][:16]}"
+        )
     if microbatches is not None and microbatches < 1:
         raise FormatError(f"{where}: microbatches = {microbatches}; at least 1")
     made = []

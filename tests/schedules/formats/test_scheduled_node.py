@@ -155,6 +155,11 @@ GOOD: dict[str, Any] = {"type": "F", "chunk": 0, "stage": 0, "minibatch": 0}
             ' "rows": [[]]}',
             r"rank_of_stage = \[1\] does not place stages on each of 1 ranks",
         ),
+        (
+            '{"format": "scheduled-nodes/1", "dialect": "colossalai", "rank_of_stage": [0], "microbatches": 1,'
+            ' "rows": [[]]}',
+            r"rank_of_stage = \[0\]; ColossalAI has the vee \(0, 0\)",
+        ),
         ("[[1]]", "Expected `object`"),
     ],
 )
