@@ -30,7 +30,7 @@ class Server:
             env=environment,
             start_new_session=True,
         )
-        self.versions: dict[str, str] = self._answer(120)
+        self.versions: dict[str, str] = self._answer(300)  # libraries of gigabytes, perhaps for the first time
 
     def ask(self, **job: Any) -> dict[str, Any]:
         """Run one job; the server itself keeps the time limit, this one only guards against its own failure."""
