@@ -38,13 +38,14 @@ def arguments(description: str, time_limit: float, total: float | None = None) -
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--time-limit", type=float, default=time_limit, help="most seconds per row")
     parser.add_argument("--total", type=float, default=total, help="seconds for all rows together, shared out fairly")
-    parser.add_argument("--processes", type=int, default=2, help="rows solved at once, each with one worker")
+    parser.add_argument("--processes", type=int, default=2, help="rows solved at once")
+    parser.add_argument("--workers", type=int, default=1, help="workers of each row")
     parser.add_argument("--rows", nargs="*", help="only rows whose name contains one of these; writes no table")
     parser.add_argument("--fresh", action="store_true", help="solve again what an earlier run has solved")
     return parser
 
 
-def solve_row(row: Row, limit: float, seed: int) -> Result:
+def solve_row(row: Row, limit: float, seed: int, workers: int) -> Result:
     """Solve one row; what goes wrong is a result too."""
     from bubbleproof.solver import solve
     from bubbleproof.verify import Verdict, verify
@@ -57,7 +58,9 @@ def solve_row(row: Row, limit: float, seed: int) -> Result:
             first.setdefault("milliseconds to target", step.milliseconds)
 
     try:
-        solution = solve(row.instance, time_limit=limit, workers=1, seed=seed, by_clock=True, on_progress=progress)
+        solution = solve(
+            row.instance, time_limit=limit, workers=workers, seed=seed, by_clock=True, on_progress=progress
+        )
         record = solution.record
         report = verify(solution.schedule, row.instance)
         cap = row.instance.memory.cap
@@ -110,12 +113,12 @@ def run(
                     open_time = max(0.0, chosen.total - (monotonic() - begun)) * chosen.processes
                     limit = max(1.0, min(limit, open_time / len(left)))
                 row = left.pop(0)
-                running[pool.submit(solve_row, row, limit, seed)] = row, limit
+                running[pool.submit(solve_row, row, limit, seed, chosen.workers)] = row, limit
             finished, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in finished:
                 row, limit = running.pop(future)
                 done += 1
-                result = {**future.result(), "limit": limit}
+                result = {**future.result(), "limit": limit, "workers": chosen.workers}
                 found[row.name] = result
                 _save(path, found, seed)
                 words = "CRASH" if "crash" in result else show(row, result)
