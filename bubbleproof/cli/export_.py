@@ -120,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
     elif not arguments.output:
         emit(text)
     if arguments.to == "torch-csv":
-        export_torch.say_how_to_run(timeline)
+        export_torch.say_how_to_run(timeline, scale_grads=arguments.scale_grads)
     if titan:
         export_torch.say_arguments(titan, arguments.output)
     return 0

@@ -83,16 +83,16 @@ def titan_arguments(arguments: argparse.Namespace, instance: Instance) -> list[s
     )
 
 
-def say_how_to_run(timeline: Timeline) -> None:
+def say_how_to_run(timeline: Timeline, *, scale_grads: bool = True) -> None:
     """What PyTorch has to be told besides the file."""
     from bubbleproof.cli.output import log
-    from bubbleproof.schedules.op import Overlap
+    from bubbleproof.schedules.formats import torch_versions
 
     route = timeline.instance.placement.routes[0]
     shown = ",".join(map(str, route[:32])) + (",…" if len(route) > 32 else "")
-    pairs = any(isinstance(slot, Overlap) for _, _, slot in timeline.schedule.slots())
+    oldest = torch_versions.oldest_for(timeline.schedule, scale_grads=scale_grads)
     log(
-        f"note: for torch.distributed.pipelining {'2.9' if pairs else '2.6'} or later, as compute_only; "
+        f"note: for torch.distributed.pipelining {oldest} or later, as compute_only; "
         f"{timeline.instance.microbatches} microbatches; stages 0, 1, … live on ranks {shown}"
     )
 

@@ -62,6 +62,7 @@ def capped(loaded: Loaded, arguments: argparse.Namespace) -> Loaded:
 def format_of(path: str, given: str | None) -> str:
     """The name of the format of a file: the one given, else the one that its name suggests."""
     from bubbleproof.schedules.formats import guess_format
+    from bubbleproof.schedules.formats.files import need_file
 
     if given is not None:
         return given
@@ -69,6 +70,7 @@ def format_of(path: str, given: str | None) -> str:
         raise FormatError(f"{path}: a .toml file is an instance, which has no schedule yet; `solve` finds one")
     known = guess_format(Path(path))
     if known is None or known.name not in _READABLE:
+        need_file(Path(path))
         raise FormatError(f"{path}: the name does not tell the format; give it with --format {' or '.join(_READABLE)}")
     return known.name
 

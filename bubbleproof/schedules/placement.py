@@ -159,10 +159,16 @@ class Placement:
         if self.groups:
             stage, group = next((s, group) for s, group in enumerate(self.groups) if len(group) > 1)
             ranks = ", ".join(map(str, group))
-            raise InstanceError(f"{what} needs every stage on one rank; here stage {stage} occupies ranks {ranks}")
+            raise InstanceError(
+                f"{what} needs every stage on one rank; here stage {stage} occupies ranks {ranks}. "
+                "Nearest: each such stage on one of its ranks (without placement.gangs)"
+            )
         if self.edges:
             a, b = next((a, b) for a, b in self.edges if b != a + 1 or self.successors[a] != (b,))
-            raise InstanceError(f"{what} needs stages in a chain, each feeding the next; here stage {a} feeds {b}")
+            raise InstanceError(
+                f"{what} needs stages in a chain, each feeding the next; here stage {a} feeds {b}. "
+                "Nearest: the same stages as a chain, each handing on what later ones need (without placement.edges)"
+            )
 
     @property
     def one_chunk(self) -> bool:

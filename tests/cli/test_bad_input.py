@@ -30,6 +30,7 @@ def run(tmp_path, monkeypatch, capsys):
     """Run a verb in an empty directory that holds good.toml, good.json and good.csv; give the code and both outputs."""
     monkeypatch.chdir(tmp_path)
     Path("good.toml").write_text(GOOD)
+    Path("good").write_text("'")
     assert main(["families", "1f1b", "--ranks", "2", "--microbatches", "4", "-o", "good.json"]) == 0
     assert main(["export", "good.json", "--to", "torch-csv", "-o", "good.csv"]) == 0
     capsys.readouterr()
@@ -124,7 +125,10 @@ def test_a_truncated_schedule(run, share):
         (["verify", "good.csv", "--placement", "0,-1"], ["'-1' is no integer"]),
         (["verify", "good.csv", "--ranks", "\u0662"], ["is no integer"]),
         (["verify", "good.toml"], ["a .toml file is an instance"]),
-        (["verify", "good.txt"], ["the name does not tell the format"]),
+        (["verify", "good.txt"], ["good.txt: no such file"]),
+        (["verify", "."], ["is a directory, not a file"]),
+        (["verify", "good"], ["the name does not tell the format"]),
+        (["import", "good", "--from", "megatron"], ["good: no list of arguments, as a shell would read it"]),
         (["verify", "good.csv", "--cap", "0"], ["memory.cap of rank 0 = 0"]),
         (["verify", "good.csv", "--cap", "1,2,3"], ["memory.cap has 3 entries for 2"]),
         (["solve", "good.toml", "--time-limit", "0"], ["seconds above 0"]),

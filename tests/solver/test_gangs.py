@@ -284,7 +284,9 @@ def test_a_gang_of_one_rank_is_a_stage_like_any_other():
     ],
 )
 def test_what_cannot_express_gangs_refuses_them(act):
-    with pytest.raises(InstanceError, match=r"needs every stage on one rank; here stage 0 occupies ranks 0, 1"):
+    with pytest.raises(
+        InstanceError, match=r"needs every stage on one rank; here stage 0 occupies ranks 0, 1\. Nearest: "
+    ):
         act(embedded(), Schedule.parse(list(RIGHT)))
 
 

@@ -227,7 +227,9 @@ def test_a_family_for_a_chain_is_right_for_a_graph_with_fewer_dependencies():
     ],
 )
 def test_what_cannot_express_a_graph_refuses_it(act):
-    with pytest.raises(InstanceError, match=r"needs stages in a chain, each feeding the next; here stage 0 feeds 2"):
+    with pytest.raises(
+        InstanceError, match=r"needs stages in a chain, each feeding the next; here stage 0 feeds 2\. Nearest: "
+    ):
         act(encoders(1), Schedule.parse(["0F0 0BW0", "1F0 1BW0", "2F0 2BW0"]))
 
 

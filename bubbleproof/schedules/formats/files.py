@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
+from stat import S_ISDIR
 from typing import BinaryIO
 
 from bubbleproof.schedules.errors import FormatError
 
-__all__ = ["MIB", "check_writable", "read_text", "write_atomic"]
+__all__ = ["MIB", "check_writable", "need_file", "read_text", "write_atomic"]
 
 MIB = 1 << 20
 
@@ -57,6 +58,23 @@ def _read(file: BinaryIO, limit: int) -> bytes:
         portions.append(portion)
         left -= len(portion)
     return b"".join(portions)
+
+
+def need_file(path: Path) -> None:
+    """Refuse a path at which there is nothing, or a directory, before anything else is said about it.
+
+    Raises
+    ------
+    FormatError
+        It is one.
+    """
+    try:
+        directory = S_ISDIR(path.stat().st_mode)
+    except (OSError, ValueError) as error:
+        reason = _reason(error) if isinstance(error, OSError) else str(error)
+        raise FormatError(f"{path}: {reason}") from error
+    if directory:
+        raise FormatError(f"{path}: {_reason(IsADirectoryError())}")
 
 
 def _reason(error: OSError) -> str:

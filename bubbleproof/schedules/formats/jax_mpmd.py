@@ -67,7 +67,7 @@ def grid_of(schedule: Schedule, instance: Instance, *, timed: bool = True) -> li
     FormatError
         spectrax cannot express it: two routes, ranks with different numbers of stages, or overlapped pairs.
     """
-    from bubbleproof.schedules.costs import Costs
+    from bubbleproof.schedules.costs import Costs, Memory
     from bubbleproof.schedules.timeline import replay
 
     _refuse(schedule, instance, "spectrax")
@@ -80,7 +80,8 @@ def grid_of(schedule: Schedule, instance: Instance, *, timed: bool = True) -> li
         cells = [[_cell(op, placed[rank]) for op in order] for rank, order in enumerate(schedule.orders)]
         return [list(row) for row in zip_longest(*cells)]
     costs = Costs.make(instance.stages, F=1, B=1, W=1 if instance.costs.split else None, BW=1)
-    line = replay(schedule, instance.with_(costs=costs))
+    memory = Memory.make(instance.stages, instance.ranks)
+    line = replay(schedule, instance.with_(costs=costs, memory=memory))
     grid: list[list[Cell | None]] = [[None] * schedule.ranks for _ in range(line.last_end)]
     for rank, position, op in schedule.ops():
         grid[line.starts[rank][position]][rank] = _cell(op, placed[rank])
@@ -95,7 +96,10 @@ def _cell(slot: Slot, placed: Sequence[int]) -> Cell:
 def _refuse(schedule: Schedule, instance: Instance, target: str) -> None:
     instance.placement.need_plain(target)
     if len(instance.placement.routes) > 1:
-        raise FormatError(f"{target} has one rank for each stage; a bidirectional placement has two for each")
+        raise FormatError(
+            f"{target} has one rank for each stage; "
+            f"a bidirectional placement has two for each. Nearest: a vee on {instance.ranks} ranks"
+        )
     for _, _, slot in schedule.slots():
         if isinstance(slot, Overlap):
             raise FormatError(

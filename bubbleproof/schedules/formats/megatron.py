@@ -285,7 +285,7 @@ def _words(text: str, where: str) -> list[str]:
     try:
         return shlex.split(text.replace("\\\n", " "), comments=True)
     except ValueError as error:
-        raise FormatError(f"{where}: {error}") from error
+        raise FormatError(f"{where}: no list of arguments, as a shell would read it: {error}") from error
 
 
 def _options(text: str, where: str) -> Iterator[tuple[str, list[str]]]:

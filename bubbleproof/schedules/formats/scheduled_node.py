@@ -69,7 +69,10 @@ def refuse(schedule: Schedule, instance: Instance, dialect: Dialect) -> None:
                 f"solve with the placement vee on {p} ranks"
             )
     elif routes not in (linear(p).routes, vee(p).routes, loop(p, max(1, placement.stages // p)).routes):
-        raise FormatError(f"{dialect} has linear, loop and vee placements; {placement.kind} of this instance is none")
+        raise FormatError(
+            f"{dialect} has linear, loop and vee placements; {placement.kind} of this instance is none. "
+            f"Nearest: a loop or a vee on {p} ranks"
+        )
     for _, _, slot in schedule.slots():
         if isinstance(slot, Overlap):
             raise FormatError(f"{slot}: no node is a pair; the nearest is {slot.forward} {slot.backward}")

@@ -170,7 +170,10 @@ def refuse_what_torch_cannot_run(schedule: Schedule, instance: Instance) -> None
     """Refuse to write what PyTorch would not load, or would run with wrong gradients."""
     instance.placement.need_plain("PyTorch's CSV")
     if len(instance.placement.routes) > 1:
-        raise FormatError("PyTorch's CSV has one rank for each stage; a bidirectional placement has two for each")
+        raise FormatError(
+            "PyTorch's CSV has one rank for each stage; a bidirectional placement has two for each. "
+            f"Nearest: a vee on {instance.ranks} ranks"
+        )
     if schedule.ranks != instance.ranks:
         raise FormatError(f"the schedule has {schedule.ranks} ranks, its instance {instance.ranks}")
     last = -1

@@ -6,13 +6,23 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from bubbleproof.schedules.errors import FormatError
-from bubbleproof.schedules.op import Overlap
+from bubbleproof.schedules.op import Op, Overlap
 from bubbleproof.schedules.program import Collective, Program, Transfer
 
 if TYPE_CHECKING:
     from bubbleproof.schedules.schedule import Schedule
 
-__all__ = ["NEWEST", "OLDEST", "Version", "check", "check_channel", "parse", "reduces", "with_final_reductions"]
+__all__ = [
+    "NEWEST",
+    "OLDEST",
+    "Version",
+    "check",
+    "check_channel",
+    "oldest_for",
+    "parse",
+    "reduces",
+    "with_final_reductions",
+]
 
 
 class Version(NamedTuple):
@@ -94,6 +104,14 @@ def check(given: Schedule | Program, version: Version, *, scale_grads: bool = Tr
             f"PyTorch {version} scales gradients in REDUCE_GRAD, and this file has none: gradients would be as many "
             f"times too large as there are microbatches; such files are for {_PAIRS} and before"
         )
+
+
+def oldest_for(schedule: Schedule, *, scale_grads: bool = True) -> Version:
+    """The oldest supported version that runs a compute-only schedule as it is meant."""
+    slots = [slot for _, _, slot in schedule.slots()]
+    if scale_grads and any(isinstance(slot, Op) and slot.kind == "W" for slot in slots):
+        return _REDUCTIONS
+    return _PAIRS if any(isinstance(slot, Overlap) for slot in slots) else OLDEST
 
 
 def check_channel(channel: str, version: Version) -> None:

@@ -38,6 +38,13 @@ def test_tasks_hold_the_schedule(family: str, placement: Placement) -> None:
     assert loads_tasks(write_tasks(replay(schedule, given)), "x") == schedule
 
 
+def test_a_grid_holds_a_schedule_of_an_instance_that_allows_recompute_and_uses_none() -> None:
+    given = instance(linear(2))
+    given = given.with_(costs=Costs.make(2, F=3, B=4, W=2, R=3), memory=Memory.make(2, 2, F=3, B=-2, W=-1, R=2))
+    schedule = FAMILIES["1f1b"].build(given)
+    assert loads_grid(write_grid(replay(schedule, given)), "x") == schedule
+
+
 def test_what_the_runtimes_cannot_express_is_refused() -> None:
     uneven = instance(custom([0, 0, 1]), 1)
     order = Schedule.parse(["0F0 1F0 1BW0 0BW0", "2F0 2BW0"])
@@ -51,7 +58,7 @@ def test_what_the_runtimes_cannot_express_is_refused() -> None:
     with pytest.raises(FormatError, match="0F0 after 0F1"):
         write_tasks(replay(Schedule.parse(["0F1 0F0 0BW0 0BW1", "1F0 1BW0 1F1 1BW1"]), swapped))
     both = instance(bidirectional(2), 2)
-    with pytest.raises(FormatError, match="two for each"):
+    with pytest.raises(FormatError, match=r"two for each\. Nearest: a vee on 2 ranks"):
         write_grid(replay(FAMILIES["chimera"].build(both), both))
 
 

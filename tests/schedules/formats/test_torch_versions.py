@@ -9,7 +9,14 @@ from bubbleproof.cli import main
 from bubbleproof.schedules.costs import Costs, Memory
 from bubbleproof.schedules.errors import FormatError
 from bubbleproof.schedules.families import FAMILIES
-from bubbleproof.schedules.formats.torch_versions import Version, check, check_channel, parse, with_final_reductions
+from bubbleproof.schedules.formats.torch_versions import (
+    Version,
+    check,
+    check_channel,
+    oldest_for,
+    parse,
+    with_final_reductions,
+)
 from bubbleproof.schedules.lower import lower
 from bubbleproof.schedules.placement import Placement, linear, vee
 from bubbleproof.schedules.program import Program
@@ -24,6 +31,28 @@ def instance(placement: Placement, m: int = 4) -> Instance:
 @pytest.mark.parametrize(("text", "version"), [("2.8", (2, 8)), ("2.13.0+cpu", (2, 13)), ("2.16.0a0+git1", (2, 16))])
 def test_a_version_is_two_numbers_and_what_may_follow_them(text: str, version: tuple[int, int]) -> None:
     assert parse(text) == version
+
+
+@pytest.mark.parametrize(
+    ("family", "placement", "scaled", "version"),
+    [
+        ("1f1b", linear(2), True, (2, 8)),
+        ("zb-h1", linear(2), True, (2, 10)),
+        ("zb-h1", linear(2), False, (2, 8)),
+        ("dualpipev", vee(2), False, (2, 9)),
+        ("dualpipev", vee(2), True, (2, 10)),
+    ],
+)
+def test_the_oldest_version_for_a_schedule_is_the_first_that_takes_it(
+    family: str, placement: Placement, scaled: bool, version: tuple[int, int]
+) -> None:
+    schedule = FAMILIES[family].build(instance(placement))
+    oldest = oldest_for(schedule, scale_grads=scaled)
+    assert oldest == version
+    check(schedule, oldest, scale_grads=scaled)
+    if oldest > (2, 8):
+        with pytest.raises(FormatError):
+            check(schedule, Version(2, oldest.minor - 1), scale_grads=scaled)
 
 
 @pytest.mark.parametrize("text", ["2", "2.7", "1.13.1", "two", "2.13x", ""])
