@@ -37,6 +37,14 @@ def positive(text: str) -> int:
     return value
 
 
+def columns(text: str) -> int:
+    """The width of a picture, up to 100,000: time and memory grow with it."""
+    value = positive(text)
+    if value > 100_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is above 100000")
+    return value
+
+
 def microbatches(text: str) -> int | str:
     """An integer ≥ 1, or ``any``."""
     return text if text == "any" else positive(text)
@@ -119,7 +127,7 @@ def add_costs(parser: argparse._ActionsContainer) -> None:
 
 def add_colour(parser: argparse.ArgumentParser) -> None:
     """How to draw in the terminal."""
-    parser.add_argument("--width", type=positive, metavar="N", help="columns to draw in; default: the window")
+    parser.add_argument("--width", type=columns, metavar="N", help="columns to draw in; default: the window")
     parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="default: on a terminal")
 
 

@@ -58,7 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--schedules", type=options.file_name, metavar="DIR", help="write each schedule of the front to DIR/cap-N.json"
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress on standard error")
-    parser.add_argument("--width", type=options.positive, metavar="N", help="columns to draw in; default: the window")
+    parser.add_argument("--width", type=options.columns, metavar="N", help="columns to draw in; default: the window")
 
 
 def run(arguments: argparse.Namespace) -> int:

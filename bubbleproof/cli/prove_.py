@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import traceback
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from bubbleproof.schedules.errors import BubbleproofError, FamilyError
 if TYPE_CHECKING:
     from bubbleproof.schedules.instance import Instance
     from bubbleproof.schedules.pattern import PeriodicSchedule
+    from bubbleproof.schedules.schedule import Schedule
     from bubbleproof.verify.forall import Class, ForAll, Generator
     from bubbleproof.verify.growth import Growth
     from bubbleproof.verify.induction import Induction
@@ -103,8 +105,32 @@ def _asked(arguments: argparse.Namespace) -> tuple[Generator, Instance]:
     except (ImportError, AttributeError, ValueError) as error:
         raise FamilyError(f"{arguments.name}: {error}") from error
     placement = loop if arguments.chunks else linear_only
-    own = Family(arguments.name, "", "", generator, lambda _: None, placement)
-    return generator, instance_for(own, arguments)[0]
+    guarded = _guarded(generator, arguments.name)
+    own = Family(arguments.name, "", "", guarded, lambda _: None, placement)
+    return guarded, instance_for(own, arguments)[0]
+
+
+def _guarded(generator: Generator, name: str) -> Generator:
+    """A generator of the user's whose faults are told in one line, with the place."""
+    from bubbleproof.schedules.schedule import Schedule
+
+    def build(instance: Instance) -> Schedule:
+        try:
+            made = generator(instance)
+        except BubbleproofError:
+            raise
+        except Exception as error:
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{frame.filename}, line {frame.lineno}"
+            kind = type(error).__name__
+            raise BubbleproofError(
+                f"{name} failed at m = {instance.microbatches}: {kind}: {error} ({where})"
+            ) from error
+        if not isinstance(made, Schedule):
+            raise BubbleproofError(f"{name} made a {type(made).__name__}, not a bubbleproof.Schedule")
+        return made
+
+    return build
 
 
 def _pattern(arguments: argparse.Namespace) -> int:

@@ -62,5 +62,6 @@ def schemas() -> dict[str, str]:
 
 
 if __name__ == "__main__":
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/schemas")
     for name, text in schemas().items():
-        write_atomic(Path(sys.argv[1]) / f"{name}.json", text)
+        write_atomic(folder / f"{name}.json", text)

@@ -144,14 +144,19 @@ def solve_every(
     Raises
     ------
     BubbleproofError
-        No order that repeats was found, the instance has another number of microbatches written into it, or its stages
-        are no chain.
+        No order that repeats was found, the instance has another number of microbatches written into it, costs or
+        memory are given per microbatch, or its stages are no chain.
     InternalError
         The judge refuses a pattern. A bug.
     """
     if objective is not None:
         instance = instance.with_(objective=objective)
     instance.placement.need_plain("a schedule for every number of microbatches")
+    if instance.costs.microbatches or instance.memory.microbatches:
+        raise BubbleproofError(
+            "a schedule for every number of microbatches needs the same cost and memory for each of them; here they "
+            f"are given for each of {instance.microbatches}. Nearest: the greatest of each stage for all"
+        )
     threads = workers or os.cpu_count() or 1
     effort = time_limit * _EFFORT_PER_SECOND if threads == 1 else None
     hunt = _Hunt(instance, Budget(time_limit, effort), seed, threads, on_progress)

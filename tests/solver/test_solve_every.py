@@ -6,6 +6,7 @@ from fractions import Fraction
 import pytest
 
 from bubbleproof.schedules.costs import Costs, Memory
+from bubbleproof.schedules.errors import BubbleproofError
 from bubbleproof.schedules.formats import pattern_json
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.schedules.placement import bidirectional, linear, vee
@@ -84,6 +85,14 @@ def test_two_routes_have_a_pattern_for_even_and_one_for_odd_numbers():
         assert found.record.certificate.rule == "load"
         at = found.pattern.instance(instance, found.pattern.least + 3)
         assert verify(found.pattern.schedule(found.pattern.least + 3), at).verdict == Verdict.PROVED
+
+
+def test_costs_per_microbatch_are_refused_with_what_comes_nearest():
+    varying = Instance(linear(2), 3, Costs.make(2, F=[[1, 2, 3], 4], B=1, W=1), Memory.make(2, 2))
+    with pytest.raises(
+        BubbleproofError, match=r"the same cost and memory for each .* each of 3\. Nearest: the greatest"
+    ):
+        solve_every(varying, time_limit=1)
 
 
 def test_the_pattern_file_keeps_times_and_bound(tmp_path):

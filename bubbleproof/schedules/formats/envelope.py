@@ -21,6 +21,10 @@ _Document = TypeVar("_Document", bound=_Named)
 _Item = TypeVar("_Item")
 
 
+_PATTERN = ("schedule", "bubbleproof-pattern/1")
+"""What was wanted, and what is of help all the same."""
+
+
 def read_document(text: str, where: str, form: str, kind: type[_Document]) -> _Document:
     """Read JSON text whose format key must be `form` into a document; `where` begins every error message.
 
@@ -34,7 +38,8 @@ def read_document(text: str, where: str, form: str, kind: type[_Document]) -> _D
         found = raw.get("format") if isinstance(raw, dict) else None
         said = f"format is {str(found)[:40]!r}" if found is not None else "there is no format key"
         noun = form.removeprefix("bubbleproof-").partition("/")[0]
-        raise FormatError(f"{where}: no {noun} file: {said}, expected {form!r}")
+        way = "; `prove FILE --make M` writes its schedule for M microbatches" if (noun, found) == _PATTERN else ""
+        raise FormatError(f"{where}: no {noun} file: {said}, expected {form!r}{way}")
     document = convert(raw, kind, where)
     if not document.name.isprintable():
         raise FormatError(f"{where}: name = {document.name[:40]!r}: control characters are not allowed")
