@@ -50,9 +50,10 @@ def meetings(instance: Instance) -> Crossings | None:
     if not placement.plain or not instance.identical or instance.recompute:
         return None
     try:
-        return crossings(Step(instance), 0)
+        x = crossings(Step(instance), 0)
     except Refused:
         return None
+    return x if x.cap < x.ranks else None  # with room for as many as ranks nothing has to wait
 
 
 def schedules(flat: Flat, x: Crossings) -> Iterator[tuple[Orders | None, float]]:

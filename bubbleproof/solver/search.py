@@ -351,6 +351,7 @@ class Search:
         most = min(_CROSSINGS_SHARE * self.budget.seconds, self.budget.left) * _COMPARISONS_PER_EFFORT
         whole = Part((), self.instance, tuple(range(self.instance.ranks)))
         found = [(place, part) for part in (whole, *parts(self.instance)) for place in places(part.instance)[:1]]
+        found = [each for each in found if each[0].crossings.cap < each[0].crossings.ranks]
         for place, part in sorted(found, key=lambda each: -each[0].bound)[:1]:
             before = 0
             for certificate in place.rise(self.bound, self.value, int(most)):

@@ -106,7 +106,8 @@ def test_the_share_of_slack_moves_weight_gradients_and_nothing_else():
 
 
 def test_instances_without_meetings_are_left_alone():
-    enough = chain(4, 8, (1, 1, 1), 0, 8)
-    assert meetings(enough) is None
+    for cap in (4, 5, 8):  # as many as there are ranks
+        assert meetings(chain(4, 12, (1, 1, 1), 0, cap)) is None
+    assert meetings(chain(4, 12, (1, 1, 1), 0, 3)) is not None
     costs = Costs.make(6, F=1, B=1, W=1)
     assert meetings(Instance(vee(3), 8, costs, Memory.make(6, 3, F=1, cap=3))) is None
