@@ -97,7 +97,7 @@ def pattern(x: Crossings, count: int, beam: int) -> list[list[int]]:
         For each microbatch j, and each i of max(0, j − n + 1) … j − 1: on how many ranks, counted from the first, the
         forward of j is before the backward of i.
     """
-    n, later = x.cap, x.later(count)
+    n, later = x.cap, x.later(range(count + 1))[::-1]
     states: list[tuple[_State, _Link | None]] = [((_NEVER,) * n + (0,), None)]
     for j in range(1, count + 1):
         states = [(_start(x, state, j), link) for state, link in states]

@@ -22,6 +22,8 @@ from bubbleproof.solver.tuning import grid, neighbour
 from bubbleproof.verify.certificate import Certificate
 
 if TYPE_CHECKING:
+    from bubbleproof.solver.bounds_path import Part
+    from bubbleproof.solver.crossing import Rising
     from bubbleproof.solver.grown import Grown
     from bubbleproof.solver.periodic import Words
 
@@ -38,6 +40,9 @@ _COMPARISONS_PER_EFFORT = 1_000_000
 
 _CROSSINGS_SHARE = 0.15
 """Part of the time limit that the rule `crossing` may take."""
+
+_FEWER_SHARE = 0.1
+"""Part of that for each number of microbatches left out."""
 
 
 _STAYS_EFFORT = 0.1
@@ -343,7 +348,7 @@ class Search:
             The time or effort ended first.
         """
         from bubbleproof.solver.bounds_path import Part, parts
-        from bubbleproof.solver.crossing import places
+        from bubbleproof.solver.crossing import Rising, kept, places
 
         self.crossed = True
         if self.done or self.value is None:
@@ -353,13 +358,31 @@ class Search:
         found = [(place, part) for part in (whole, *parts(self.instance)) for place in places(part.instance)[:1]]
         found = [each for each in found if each[0].crossings.cap < each[0].crossings.ranks]
         for place, part in sorted(found, key=lambda each: -each[0].bound)[:1]:
-            before = 0
-            for certificate in place.rise(self.bound, self.value, int(most)):
-                if certificate.value > self.bound:
-                    self.certificate = part.lifted(certificate)
-                    self.raise_bound(certificate.value, certificate.rule)
-                self.budget.spend((place.compared - before) / _COMPARISONS_PER_EFFORT)
-                before = place.compared
+            for chosen in kept(part.instance.microbatches, place.crossings.cap):
+                fewer = Rising(part.instance, place.rank, place.via, chosen)
+                if not self.rise(fewer, part, int(most * _FEWER_SHARE)):
+                    break
+            self.rise(place, part, int(most))
+
+    def rise(self, place: Rising, part: Part, most: int) -> bool:
+        """Follow the rule `crossing` at one place; whether it was followed to its end.
+
+        Raises
+        ------
+        OutOfBudget
+            The time or effort ended first.
+        """
+        if self.done or self.value is None:
+            return False
+        before = 0
+        for certificate in place.rise(self.bound, self.value, most):
+            if certificate.value > self.bound:
+                self.certificate = part.lifted(certificate)
+                self.raise_bound(certificate.value, certificate.rule)
+            self.budget.spend((place.compared - before) / _COMPARISONS_PER_EFFORT)
+            before = place.compared
+        self.budget.spend((place.compared - before) / _COMPARISONS_PER_EFFORT)
+        return place.exhausted
 
     def weighted_stays(self) -> None:
         """Raise the bound by how many microbatches can be where at once on a rank.

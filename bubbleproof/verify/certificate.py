@@ -52,7 +52,8 @@ class Certificate(
     via
         The rank whose span is bounded; −1 for the makespan of the whole step.
     windows
-        For the rule ``window``: the microbatches whose windows are counted, ascending.
+        For the rule ``window``: the microbatches whose windows are counted, ascending. For the rule ``crossing``: those
+        whose meetings are counted, from the first microbatch to the last one; () for all.
     path
         The stages to which the rule is applied, all others left out, each with a rank that runs it; () for all stages.
     weights
@@ -210,7 +211,7 @@ def _stays(step: Step, certificate: Certificate) -> dict[str, int]:
 
 
 def _crossing(step: Step, certificate: Certificate) -> dict[str, int]:
-    return crossing(step, certificate.rank, certificate.via, certificate.value)
+    return crossing(step, certificate.rank, certificate.via, certificate.value, certificate.windows)
 
 
 _ARGUMENTS = {
@@ -273,8 +274,8 @@ def _parts(instance: Instance, certificate: Certificate) -> dict[str, int]:
         raise Refused("a bound on the span names the rank whose span it bounds")
     if (rank < 0) != (certificate.rule in ("chain", "path")):
         raise Refused("a rank is named by every rule but chain and path")
-    if certificate.windows and certificate.rule != "window":
-        raise Refused("only the rule window counts windows")
+    if certificate.windows and certificate.rule not in ("window", "crossing"):
+        raise Refused("only the rules window and crossing count windows")
     if certificate.weights and certificate.rule != "stays":
         raise Refused("only the rule stays has weights")
     if certificate.path:

@@ -7,7 +7,7 @@ through all integers, microbatch after microbatch, and keeps only states that no
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -22,7 +22,7 @@ _MOST = 40_000_000
 """Comparisons of states after which the checker gives up: well below a minute."""
 
 _State = tuple[int, ...]
-"""The load of earlier backwards, then the values of the n backwards under way, the oldest first."""
+"""The load of earlier backwards, then the values of the backwards under way, the oldest first."""
 
 
 class TooManyStates(Exception):  # a signal that the enumeration was given up
@@ -63,19 +63,37 @@ class Crossings(msgspec.Struct, frozen=True):
         """From the start of a forward on the first rank to the end of its backward there, without waiting."""
         return self.ranks * self.turn - self.slack
 
-    def later(self, count: int) -> list[int]:
-        """Least increase of the value from one microbatch to the k-th after it, k = 0 … count."""
-        least = [0]
-        for k in range(1, count + 1):
-            step = least[k - 1] + self.turn - self.slack
-            least.append(max(step, least[k - self.cap] + self.lap) if k >= self.cap else step)
+    def later(self, kept: Sequence[int]) -> list[int]:
+        """Least increase of the value from each of the microbatches kept to the last of them."""
+        least, back, following = [0] * len(kept), self.turn - self.slack, self._following(kept)
+        for i in range(len(kept) - 2, -1, -1):
+            least[i] = least[i + 1] + (kept[i + 1] - kept[i]) * back
+            after = following[i]
+            if after is not None:
+                least[i] = max(least[i], self._return(kept[i], kept[after]) + least[after])
         return least
 
-    def least(self, count: int, target: int, most: int = _MOST) -> tuple[int | None, int]:
-        """The least value of microbatch `count`, counted from 0, over all patterns.
+    def _following(self, kept: Sequence[int]) -> list[int | None]:
+        """For each of those kept the place of the first one that is at least n later; None if there is none."""
+        found: list[int | None] = []
+        after = 0
+        for i in kept:
+            while after < len(kept) and kept[after] - i < self.cap:
+                after += 1
+            found.append(after if after < len(kept) else None)
+        return found
+
+    def _return(self, i: int, j: int) -> int:
+        """Least increase from the end of backward i to the start of forward j, at least n later."""
+        return self.lap + (j - i - self.cap) * self.load
+
+    def least(self, kept: Sequence[int], target: int, most: int = _MOST) -> tuple[int | None, int]:
+        """The least value of the last microbatch over all patterns in which those kept can meet.
 
         Parameters
         ----------
+        kept
+            Microbatches, ascending, 0 the first of them.
         target
             Values above this are not looked for.
         most
@@ -91,43 +109,54 @@ class Crossings(msgspec.Struct, frozen=True):
         TooManyStates
             The enumeration was given up.
         """
-        n, later, compared = self.cap, self.later(count), 0
-        states: list[_State] = [(_NEVER,) * n + (0,)]
-        for j in range(1, count + 1):
-            states = [self._start(state, j) for state in states]
-            for i in range(max(0, j - n + 1), j):
-                place = i - j + n
-                room = target - (self.lap + later[count - i - n] if i + n <= count else 0)
+        later, following, compared, oldest = self.later(kept), self._following(kept), 0, 0
+        states: list[_State] = [(_NEVER, 0)]
+        for at in range(1, len(kept)):
+            j, gone = kept[at], oldest
+            while j - kept[oldest] >= self.cap:
+                oldest += 1
+            begun = (self._start(state, kept[gone:oldest], j - kept[at - 1], j) for state in states)
+            states = [state for state in begun if state[-1] + later[at] <= target]
+            for place in range(1, at - oldest + 1):
+                i = kept[oldest + place - 1]
+                back = following[oldest + place - 1]
+                room = target - (0 if back is None else self._return(i, kept[back]) + later[back])
                 found: set[_State] = set()
                 for state in states:
-                    for new in self._meet(state, place):
-                        if new[-1] + later[count - j] <= target and new[place] <= room:
+                    for new in self._meet(state, place, (j - i if place == at - oldest else 0)):
+                        if new[-1] + later[at] <= target and new[place] <= room:
                             found.add(new)
                 states, work = _undominated(found)
                 compared += work
                 if compared > most:
                     raise TooManyStates
-            if j < count:
-                latest = target - later[count - j - 1] - self.turn + self.slack
+            if at + 1 < len(kept):
+                latest = target - later[at + 1] - self.turn + self.slack
                 states = [state for state in states if max(state[1:]) <= latest]
         return min((state[-1] for state in states), default=None), compared
 
-    def _start(self, state: _State, j: int) -> _State:
-        """The state in which forward j has just started on the first rank."""
-        if j < self.cap:
-            return (*state[:1], *state[2:], j * self.forward)
-        load = max(state[1], state[0] + self.load)
-        return (load, *state[2:], load + self.lap)
+    def _start(self, state: _State, gone: Sequence[int], ahead: int, j: int) -> _State:
+        """The state in which forward j, `ahead` after the last one kept, has just started on the first rank."""
+        load = state[0] + ahead * self.load
+        for i, value in zip(gone, state[1:], strict=False):
+            load = max(load, value + (j - i - self.cap) * self.load)
+        start = load + self.lap if load >= 0 else j * self.forward
+        if len(gone) + 1 == len(state):  # it meets none: the last rank has run all in between
+            start = max(start, state[-1] + ahead * (self.turn - self.slack))
+        return (load, *state[1 + len(gone) :], start)
 
-    def _meet(self, state: _State, place: int) -> Iterable[_State]:
-        """The states after the newest forward has met a backward: one of the two waits for the other."""
+    def _meet(self, state: _State, place: int, after: int) -> Iterable[_State]:
+        """The states after the newest forward has met a backward: one of the two waits for the other.
+
+        If it is the last one it meets, it is `after` microbatches after it, and the last rank has run all in between.
+        """
         backward, forward = state[place], state[-1]
         ahead = forward - backward
         low = min(max((ahead + self.slack) // self.turn, 1), self.ranks)
         high = min(max(-(-ahead // self.turn), 1), self.ranks)
         for steps in (low, high) if high > low else (low,):
             waits = backward if steps == self.ranks else max(backward, forward - steps * self.turn)
-            goes = max(forward, backward + steps * self.turn - self.slack)
+            goes = max(forward, backward + steps * self.turn - self.slack, backward + after * (self.turn - self.slack))
             yield (*state[:place], waits, *state[place + 1 : -1], goes)
 
 
@@ -177,8 +206,13 @@ def crossings(step: Step, rank: int) -> Crossings:
     return Crossings(len(shares), cap, turn, 2 * c, f, len(shares) * turn + w - 2 * c, own.f + own.b + w)
 
 
-def crossing(step: Step, rank: int, via: int, value: int) -> dict[str, int]:
+def crossing(step: Step, rank: int, via: int, value: int, kept: Sequence[int] = ()) -> dict[str, int]:
     """The summands of the bound `value`, or of the greatest one below it that the rule gives.
+
+    Parameters
+    ----------
+    kept
+        The microbatches whose meetings count, ascending, from the first to the last one; none of them stands for all.
 
     Raises
     ------
@@ -193,9 +227,12 @@ def crossing(step: Step, rank: int, via: int, value: int) -> dict[str, int]:
         "the first microbatch": x.trip,
         "tail": max(tail, own.w) if via in (-1, rank) else tail,
     }
+    kept = kept or range(step.m)
+    if kept[0] != 0 or kept[-1] != step.m - 1 or any(i >= j for i, j in pairwise(kept)):
+        raise Refused(f"what meets must be microbatches in their order, 0 the first and {step.m - 1} the last of them")
     rest = value - sum(parts.values())
     try:
-        found, _ = x.least(step.m - 1, rest - 1)
+        found, _ = x.least(kept, rest - 1)
     except TooManyStates as error:
         raise Refused("the enumeration of patterns is too large") from error
     return parts | {"the others, in every pattern of crossings": rest if found is None else found}

@@ -14,7 +14,7 @@ from bubbleproof.schedules.instance import Instance, Objective
 from bubbleproof.schedules.placement import custom, linear
 from bubbleproof.solver.bounds import lower_bounds
 from bubbleproof.solver.cpsat.objective import Question
-from bubbleproof.solver.crossing import Rising, places
+from bubbleproof.solver.crossing import Rising, kept, places
 from bubbleproof.solver.flat import Flat
 from bubbleproof.verify.certificate import Certificate, check
 from bubbleproof.verify.crossing import Crossings, crossings
@@ -120,9 +120,64 @@ def test_the_enumeration_agrees_with_trying_all_integers() -> None:
             longest(x, count, dict(zip(pairs, steps, strict=True)))
             for steps in product(range(1, p + 1), repeat=len(pairs))
         )
-        assert x.least(count, least)[0] == least
-        assert x.least(count, least + 100)[0] == least
-        assert x.least(count, least - 1)[0] is None
+        every = range(count + 1)
+        assert x.least(every, least)[0] == least
+        assert x.least(every, least + 100)[0] == least
+        assert x.least(every, least - 1)[0] is None
+
+
+def test_fewer_microbatches_that_meet_never_give_more_than_an_optimum_and_sometimes_all_of_it() -> None:
+    assert fewer(range(600)) >= 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(1000, 9000, 1000))
+def test_fewer_microbatches_of_thousands_of_pipelines_never_give_more_than_an_optimum(start: int) -> None:
+    assert fewer(range(start, start + 1000)) >= 5
+
+
+def fewer(seeds: range) -> int:
+    """Of how many random pipelines some of the microbatches, chosen at random, give more than all other rules."""
+    better = 0
+    for seed in seeds:
+        rng = random.Random(seed)
+        instance = draw(rng)
+        found = places(instance)
+        if not found:
+            continue
+        inner = [j for j in range(1, instance.microbatches - 1) if rng.random() < 0.6]
+        some = (0, *inner, instance.microbatches - 1)
+        place = raised(Rising(instance, found[0].rank, found[0].via, some))
+        assert place.certificate.windows == some
+        assert check(instance, place.certificate).accepted
+        if place.exhausted:
+            assert not check(instance, msgspec.structs.replace(place.certificate, value=place.bound + 1)).accepted
+        if place.bound > lower_bounds(instance)[0].value:
+            better += 1
+            flat = Flat(instance)
+            question = Question(flat, place.bound - 1, effort=2.0, seconds=20, seed=0, linearization=0, hint=None)
+            assert question.ask().verdict != "found", (instance, place.certificate)
+    return better
+
+
+def test_what_meets_is_named_in_order_from_the_first_microbatch_to_the_last() -> None:
+    instance = unit(4, 8, 3)
+    for windows in ((0,), (1, 7), (0, 6), (0, 3, 3, 7), (0, 4, 2, 7), (0, 7, 8), (-1, 0, 7)):
+        claim = Certificate(rule="crossing", objective="makespan", value=1, rank=0, windows=windows)
+        verdict = check(instance, claim)
+        assert not verdict.accepted
+        assert "0 the first and 7 the last" in verdict.reason
+
+
+def test_three_of_each_nine_microbatches_in_flight_bound_many_ranks_in_a_moment() -> None:
+    instance = unit(16, 64, 9, (18, 18, 12), 1)
+    window = lower_bounds(instance)[0].value
+    bounds = []
+    for some in list(kept(64, 9))[:2]:
+        place = raised(Rising(instance, 0, -1, some), 4_000_000)
+        assert check(instance, place.certificate).accepted
+        bounds.append(place.bound)
+    assert window < bounds[0] < bounds[1]
 
 
 def longest(x: Crossings, count: int, steps: dict[tuple[int, int], int]) -> int:
