@@ -123,8 +123,8 @@ def _save_schedules(folder: Path, state: Pareto) -> None:
 
     from bubbleproof.schedules.errors import FormatError
     from bubbleproof.schedules.formats.schedule_json import Document, save
+    from bubbleproof.solver.measure import timeline_of
     from bubbleproof.solver.result import gap
-    from bubbleproof.solver.search import timeline_of
 
     try:
         folder.mkdir(parents=True, exist_ok=True)

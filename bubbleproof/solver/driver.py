@@ -14,6 +14,7 @@ from bubbleproof.schedules.formats.schedule_json import Document
 from bubbleproof.schedules.instance import Instance, Objective
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.schedules.timeline import Timeline
+from bubbleproof.solver.budget import Budget, OutOfBudget
 from bubbleproof.solver.result import (
     Answer,
     InternalError,
@@ -27,7 +28,7 @@ from bubbleproof.solver.result import (
     gap,
 )
 from bubbleproof.solver.resume import Keep, Keeper, take_up
-from bubbleproof.solver.search import Budget, OutOfBudget, Search
+from bubbleproof.solver.search import Search
 
 __all__ = ["solve"]
 

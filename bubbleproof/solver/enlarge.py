@@ -13,10 +13,11 @@ from dataclasses import replace
 from math import lcm
 
 from bubbleproof.schedules.instance import Instance
+from bubbleproof.solver.budget import Budget, OutOfBudget
 from bubbleproof.solver.flat import Flat, Orders
 from bubbleproof.solver.heuristics import Knobs
 from bubbleproof.solver.periodic import Words, cut_period, find_period
-from bubbleproof.solver.search import Budget, OutOfBudget, Search
+from bubbleproof.solver.search import Search
 from bubbleproof.solver.tuning import grid
 
 __all__ = ["FURTHER", "Repeating", "Small", "enlarge", "in_flight", "settle", "small_instance"]

@@ -21,12 +21,12 @@ from bubbleproof.schedules.errors import BubbleproofError
 from bubbleproof.schedules.instance import Instance, Objective
 from bubbleproof.schedules.pattern import PeriodicSchedule
 from bubbleproof.solver.bounds import lower_bounds
+from bubbleproof.solver.budget import Budget, OutOfBudget
 from bubbleproof.solver.enlarge import FURTHER, Repeating, in_flight
 from bubbleproof.solver.flat import Flat
 from bubbleproof.solver.heuristics import Knobs
 from bubbleproof.solver.periodic import Words
 from bubbleproof.solver.result import InternalError, OnProgress, Progress
-from bubbleproof.solver.search import Budget, OutOfBudget
 from bubbleproof.solver.settle import Kernels, settle_words
 from bubbleproof.solver.steady import Timed, timed
 from bubbleproof.solver.tuning import grid

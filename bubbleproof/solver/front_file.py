@@ -205,7 +205,7 @@ def measured(schedule: Schedule, source: str, front: Front, place: str) -> Found
     FormatError
         The judge refuses it; the message begins with `place`.
     """
-    from bubbleproof.solver.search import timeline_of
+    from bubbleproof.solver.measure import timeline_of
     from bubbleproof.verify import Verdict, verify
 
     report = verify(schedule, front.instance)

@@ -15,18 +15,13 @@ import msgspec
 
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.solver.flat import Flat, Orders
-from bubbleproof.verify.crossing import Crossings, crossings
+from bubbleproof.verify.crossing import FIRST, Crossings, State, crossings
 from bubbleproof.verify.normal_form import Refused, Step
 
 __all__ = ["from_meetings", "meetings", "pattern", "schedules"]
 
 _Link = tuple["_Link | None", int]
 """The choices so far, the last one first: how many ranks from the end the two meet."""
-
-_State = tuple[int, ...]
-"""The load of earlier backwards, then the values of the backwards under way, the oldest first."""
-
-_NEVER = -(1 << 60)
 
 _VARIATIONS = ((4, 0, 0), (30, 0, 0), (10, 0, 8), (10, 2, 8), (10, 4, 8), (10, 2, 0), (10, 8, 8), (200, 0, 0))
 """Beams, and by how many sixteenths of a weight gradient a turn and a lap are taken to be longer than they are."""
@@ -74,6 +69,7 @@ def schedules(flat: Flat, x: Crossings) -> Iterator[tuple[Orders | None, float]]
         rows = pattern(varied, count, beam)
         effort = steps / _STEPS_PER_EFFORT
         if rows in before:
+            yield None, effort
             continue
         before.append(rows)
         for share in _SHARES:
@@ -97,49 +93,29 @@ def pattern(x: Crossings, count: int, beam: int) -> list[list[int]]:
         For each microbatch j, and each i of max(0, j − n + 1) … j − 1: on how many ranks, counted from the first, the
         forward of j is before the backward of i.
     """
-    n, later = x.cap, x.later(range(count + 1))[::-1]
-    states: list[tuple[_State, _Link | None]] = [((_NEVER,) * n + (0,), None)]
+    later = x.later(range(count + 1))
+    states: list[tuple[State, _Link | None]] = [(FIRST, None)]
     for j in range(1, count + 1):
-        states = [(_start(x, state, j), link) for state, link in states]
-        for i in range(max(0, j - n + 1), j):
-            place, best = i - j + n, {}
+        oldest = max(0, j - x.cap + 1)
+        gone = range(oldest - 1, oldest) if j >= x.cap else range(0)
+        states = [(x.start(state, gone, 1, j), link) for state, link in states]
+        for i in range(oldest, j):
+            best: dict[State, _Link] = {}
             for state, link in states:
-                for steps, new in _meet(x, state, place):
-                    if new not in best:
-                        best[new] = (link, steps)
-            rated = sorted((_least(x, new, j, count, later), sum(new[1:]), new) for new in best)
+                for steps, new in x.meet(state, 1 + i - oldest, 0):
+                    best.setdefault(new, (link, steps))
+            rated = sorted((_least(x, new, j, oldest, later), sum(new[1:]), new) for new in best)
             states = [(new, best[new]) for _, _, new in rated[:beam]]
-    rows = _rows(min(states, key=lambda each: each[0][-1])[1], n, count)
+    rows = _rows(min(states, key=lambda each: each[0][-1])[1], x.cap, count)
     return _in_order([[x.ranks - steps for steps in row] for row in rows])
 
 
-def _start(x: Crossings, state: _State, j: int) -> _State:
-    """The state in which forward j has just started on the first rank."""
-    if j < x.cap:
-        return (*state[:1], *state[2:], j * x.forward)
-    load = max(state[1], state[0] + x.load)
-    return (load, *state[2:], load + x.lap)
-
-
-def _meet(x: Crossings, state: _State, place: int) -> Iterator[tuple[int, _State]]:
-    """How many ranks from the end the newest forward may meet a backward, and the state after that."""
-    backward, forward = state[place], state[-1]
-    ahead = forward - backward
-    low = min(max((ahead + x.slack) // x.turn, 1), x.ranks)
-    high = min(max(-(-ahead // x.turn), 1), x.ranks)
-    for steps in (low, high) if high > low else (low,):
-        waits = backward if steps == x.ranks else max(backward, forward - steps * x.turn)
-        goes = max(forward, backward + steps * x.turn - x.slack)
-        yield steps, (*state[:place], waits, *state[place + 1 : -1], goes)
-
-
-def _least(x: Crossings, state: _State, j: int, count: int, later: list[int]) -> int:
-    """Least value of the last microbatch after this state."""
-    least = state[-1] + later[count - j]
-    for place in range(1, len(state) - 1):
-        i = j - x.cap + place
-        if i + x.cap <= count:
-            least = max(least, state[place] + x.lap + later[count - i - x.cap])
+def _least(x: Crossings, state: State, j: int, oldest: int, later: list[int]) -> int:
+    """Least value of the last microbatch after this state, in which forward j is the newest."""
+    least = state[-1] + later[j]
+    for i, value in enumerate(state[1:-1], start=oldest):
+        if i + x.cap < len(later):
+            least = max(least, value + x.back(i, i + x.cap) + later[i + x.cap])
     return least
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from bubbleproof.schedules.errors import BubbleproofError
 from bubbleproof.schedules.formats.schedule_json import Document
+from bubbleproof.solver.published import judge_family
 from bubbleproof.solver.result import Solution
 from bubbleproof.verify.certificate import Certificate, check
 
@@ -75,7 +76,7 @@ def take_up(search: Search, document: Document, proof: Iterable[str] | None) -> 
         raise BubbleproofError(f"cannot go on: the schedule in the file does not hold: {first}")
     record = document.record or {}
     source = record.get("source")
-    search.judge_family(source if isinstance(source, str) and source.isprintable() else "file", document.schedule)
+    judge_family(search, source if isinstance(source, str) and source.isprintable() else "file", document.schedule)
     bound, by = record.get("bound"), record.get("proof")
     if isinstance(bound, int) and bound > search.reached():
         raise BubbleproofError(

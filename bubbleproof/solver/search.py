@@ -3,132 +3,33 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field, replace
 from itertools import count
-from time import monotonic
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from bubbleproof.schedules.errors import FamilyError, ScheduleError
-from bubbleproof.schedules.families.family import Family
+from bubbleproof.schedules.errors import ScheduleError
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.schedules.timeline import Timeline, replay
-from bubbleproof.solver.bounds import lower_bounds, stays
+from bubbleproof.solver.bounds import lower_bounds
+from bubbleproof.solver.budget import OPS_PER_EFFORT, Budget
 from bubbleproof.solver.flat import Flat, Orders, Times, least_span, peaks, replay_flat
 from bubbleproof.solver.heuristics import Knobs, fused_one_at_a_time, greedy, one_at_a_time, reserves
+from bubbleproof.solver.measure import plain_is_best, timeline_of
+from bubbleproof.solver.published import compare_families, judge_family
+from bubbleproof.solver.raising import raise_by_crossings, raise_by_stays
 from bubbleproof.solver.result import FamilyResult, OnProgress, Progress, Proved
 from bubbleproof.solver.resume import Keeper
 from bubbleproof.solver.tuning import grid, neighbour
 from bubbleproof.verify.certificate import Certificate
 
 if TYPE_CHECKING:
-    from bubbleproof.solver.bounds_path import Part
-    from bubbleproof.solver.crossing import Rising
     from bubbleproof.solver.grown import Grown
     from bubbleproof.solver.periodic import Words
 
-__all__ = ["Budget", "Search", "timeline_of"]
+__all__ = ["Search"]
 
 _WHOLE_MODEL = 8000
 """Ops up to which CP-SAT is asked about the whole instance; above, hill climbing goes on."""
-
-_OPS_PER_EFFORT = 300_000
-"""Ops that the greedy places and times per unit of effort; about a second on a common machine."""
-
-_COMPARISONS_PER_EFFORT = 1_000_000
-"""Comparisons of the rule `crossing` per unit of effort; about a second on a common machine."""
-
-_CROSSINGS_SHARE = 0.15
-"""Part of the time limit that the rule `crossing` may take."""
-
-_FEWER_SHARE = 0.1
-"""Part of that for each number of microbatches left out."""
-
-
-_STAYS_EFFORT = 0.1
-"""Effort that the rule `stays` counts for."""
-
-
-class OutOfBudget(Exception):  # a signal inside the search, not an error
-    """The time or the effort is used up."""
-
-
-@dataclass
-class Budget:
-    """Wall time and, with one worker, deterministic effort: whichever ends first ends the search.
-
-    Effort counts work done (ops placed by the greedy, CP-SAT's deterministic time), so a search that ends by effort or
-    by proof is the same on every run. Only a wall limit that cuts earlier makes a difference.
-    """
-
-    seconds: float
-    effort: float | None
-    begun: float = field(default_factory=monotonic)
-    used: float = 0.0
-    ended: Literal["effort", "time"] | None = None
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the solve began."""
-        return monotonic() - self.begun
-
-    @property
-    def left(self) -> float:
-        """Seconds left."""
-        return max(0.0, self.seconds - self.elapsed)
-
-    @property
-    def effort_left(self) -> float:
-        """Effort left; without a limit, a large number."""
-        return 1e9 if self.effort is None else max(0.0, self.effort - self.used)
-
-    def spend(self, effort: float = 0.0) -> None:
-        """Count effort.
-
-        Raises
-        ------
-        OutOfBudget
-            Nothing is left.
-        """
-        self.used += effort
-        if self.effort is not None and self.used > self.effort:
-            self.ended = "effort"
-        elif self.elapsed > self.seconds:
-            self.ended = "time"
-        else:
-            return
-        raise OutOfBudget
-
-
-def timeline_of(schedule: Schedule, instance: Instance) -> Timeline:
-    """The timeline by which a schedule is judged: as soon as possible, or of least span if that is the objective."""
-    if instance.objective == "makespan":
-        return replay(schedule, instance)
-    from bubbleproof.schedules.align import align
-
-    return align(schedule, instance)
-
-
-def plain_is_best(instance: Instance) -> bool:
-    """Whether nothing is lost by running no pairs, no fused backward of a split one, and no recompute.
-
-    A pair that lasts as long as its members, or a BW as long as B and W, can be taken apart: nothing starts later, and
-    memory does not rise in between unless B takes some. Recompute only saves memory.
-    """
-    costs, memory = instance.costs, instance.memory
-    if instance.recompute and memory.cap is not None:
-        return False
-    figure, overhead = costs.figure, costs.overhead
-    cells = [(s, alike[0]) for alike in instance.classes if alike for s in range(instance.stages)]
-    for kind, pairs in (("B", costs.overlap_B), ("BW", costs.overlap_BW)):
-        if pairs is not None and (kind == "BW" or costs.split):
-            backward = max(figure(kind, s, j) for s, j in cells) + overhead
-            if any(figure(f"overlap_{kind}", s, j) < figure("F", s, j) + backward for s, j in cells):
-                return False
-    return not costs.split or all(
-        figure("BW", s, j) >= figure("B", s, j) + figure("W", s, j) + overhead and memory.of("B", s, j) <= 0
-        for s, j in cells
-    )
 
 
 class Search:
@@ -206,14 +107,28 @@ class Search:
         cap = self.flat.cap
         return cap is None or all(have <= most for have, most in zip(peaks(self.flat, orders), cap, strict=True))
 
+    def accept(
+        self,
+        value: int,
+        source: str,
+        *,
+        orders: Orders | None = None,
+        family: Schedule | None = None,
+        grown: Grown | None = None,
+    ) -> None:
+        """Take what fits and has this objective as the best, in one of its three forms, if it is better."""
+        if self.value is None or value < self.value:
+            self.orders, self.family, self.value, self.source = orders, family, value, source
+            self.grown = grown
+            self.report(source)
+
     def offer(self, orders: Orders | None, source: str) -> int | None:
         """Take orders as the best if they are; returns their objective, None if they cannot run or exceed a cap."""
         if orders is None or not self.fits(orders):
             return None
         value = self.measure(orders)
-        if value is not None and (self.value is None or value < self.value):
-            self.orders, self.family, self.value, self.source = orders, None, value, source
-            self.report(source)
+        if value is not None:
+            self.accept(value, source, orders=orders)
         return value
 
     def offer_words(self, words: Words, n: int, source: str) -> None:
@@ -224,11 +139,7 @@ class Search:
         if found is None:
             self.offer(words.orders(n), source)
             return
-        value = found.value(self.instance.objective)
-        if self.value is None or value < self.value:
-            self.orders, self.family, self.value, self.source = None, None, value, source
-            self.grown = found
-            self.report(source)
+        self.accept(found.value(self.instance.objective), source, grown=found)
 
     def offer_schedule(self, schedule: Schedule, source: str) -> int | None:
         """Take a schedule as the best if it is; returns its objective, None if it cannot run or exceeds a cap."""
@@ -240,9 +151,7 @@ class Search:
         if cap is not None and any(peak.memory > most for peak, most in zip(timeline.peaks, cap, strict=True)):
             return None
         value = timeline.value()
-        if self.value is None or value < self.value:
-            self.orders, self.family, self.value, self.source = None, schedule, value, source
-            self.report(source)
+        self.accept(value, source, family=schedule)
         return value
 
     def raise_bound(self, bound: int, proof: str) -> None:
@@ -329,7 +238,7 @@ class Search:
         if not self.done and not (self.met and self.flat.ops <= _WHOLE_MODEL):
             settle(self, taken)
         if not self.crossed:
-            self.crossings()
+            raise_by_crossings(self)
         if not self.done and self.flat.ops <= _WHOLE_MODEL:
             from bubbleproof.solver.cpsat.improve import improve
 
@@ -337,67 +246,7 @@ class Search:
         elif best is not None:
             self.alternate(best)
         if not self.families and self.flat.ops <= _WHOLE_MODEL:
-            self.try_families()
-
-    def crossings(self) -> None:
-        """Raise the bound by the patterns in which microbatches in flight can meet, where a cap makes them wait.
-
-        Raises
-        ------
-        OutOfBudget
-            The time or effort ended first.
-        """
-        from bubbleproof.solver.bounds_path import Part, parts
-        from bubbleproof.solver.crossing import Rising, kept, places
-
-        self.crossed = True
-        if self.done or self.value is None:
-            return
-        most = min(_CROSSINGS_SHARE * self.budget.seconds, self.budget.left) * _COMPARISONS_PER_EFFORT
-        whole = Part((), self.instance, tuple(range(self.instance.ranks)))
-        found = [(place, part) for part in (whole, *parts(self.instance)) for place in places(part.instance)[:1]]
-        found = [each for each in found if each[0].crossings.cap < each[0].crossings.ranks]
-        for place, part in sorted(found, key=lambda each: -each[0].bound)[:1]:
-            for chosen in kept(part.instance.microbatches, place.crossings.cap):
-                fewer = Rising(part.instance, place.rank, place.via, chosen)
-                if not self.rise(fewer, part, int(most * _FEWER_SHARE)):
-                    break
-            self.rise(place, part, int(most))
-
-    def rise(self, place: Rising, part: Part, most: int) -> bool:
-        """Follow the rule `crossing` at one place; whether it was followed to its end.
-
-        Raises
-        ------
-        OutOfBudget
-            The time or effort ended first.
-        """
-        if self.done or self.value is None:
-            return False
-        before = 0
-        for certificate in place.rise(self.bound, self.value, most):
-            if certificate.value > self.bound:
-                self.certificate = part.lifted(certificate)
-                self.raise_bound(certificate.value, certificate.rule)
-            self.budget.spend((place.compared - before) / _COMPARISONS_PER_EFFORT)
-            before = place.compared
-        self.budget.spend((place.compared - before) / _COMPARISONS_PER_EFFORT)
-        return place.exhausted
-
-    def weighted_stays(self) -> None:
-        """Raise the bound by how many microbatches can be where at once on a rank.
-
-        Raises
-        ------
-        OutOfBudget
-            The time or effort ended first.
-        """
-        if self.done or self.value is None:
-            return
-        for certificate in stays(self.instance, self.bound):
-            self.certificate = certificate
-            self.raise_bound(certificate.value, certificate.rule)
-        self.budget.spend(_STAYS_EFFORT)
+            compare_families(self)
 
     def alternate(self, best: tuple[int, Knobs]) -> None:
         """For instances too large for whole questions: windows of the best schedule and hill climbing by turns.
@@ -430,9 +279,9 @@ class Search:
 
         self.one_at_a_time()
         self.first(list(grid(self.flat))[:12])
-        self.weighted_stays()
+        raise_by_stays(self)
         if not self.done:
-            self.try_families()
+            compare_families(self)
             choose(self)
 
     def quickly(self) -> tuple[int, Knobs] | None:
@@ -450,12 +299,12 @@ class Search:
         """The greedy and the published families; as `quickly`."""
         starts = list(grid(self.flat))
         best = self.first(starts[:12])
-        self.weighted_stays()
+        raise_by_stays(self)
         if not self.done:
-            self.try_families()
+            compare_families(self)
             best = self.first(starts[12:], best)
             if self.meet():
-                self.crossings()
+                raise_by_crossings(self)
                 if self.flat.ops <= _WHOLE_MODEL:
                     return best  # windows are the better use of the time
             best = self.climb(best, self.seed)
@@ -484,7 +333,7 @@ class Search:
         """The first schedule, which always exists."""
         if self.offer(one_at_a_time(self.flat), "one microbatch at a time") is None:
             schedule = fused_one_at_a_time(self.instance)
-            self.judge_family(schedule.name, schedule)
+            judge_family(self, schedule.name, schedule)
 
     def first(self, starts: list[Knobs], best: tuple[int, Knobs] | None = None) -> tuple[int, Knobs] | None:
         """Try settings one after the other; the best of them with its objective."""
@@ -498,7 +347,7 @@ class Search:
 
     def attempt(self, knobs: Knobs) -> int | None:
         """One run of the greedy."""
-        self.budget.spend(self.flat.ops / _OPS_PER_EFFORT)
+        self.budget.spend(self.flat.ops / OPS_PER_EFFORT)
         return self.offer(greedy(self.flat, knobs, self.reserve), "greedy")
 
     def climb(self, best: tuple[int, Knobs] | None, seed: int) -> tuple[int, Knobs] | None:
@@ -519,45 +368,3 @@ class Search:
                 idle = idle if found == value else 0
                 value, knobs = found, changed
         return value, knobs
-
-    def try_families(self) -> None:
-        """Build every published family; each is a candidate, and the record compares them all."""
-        from bubbleproof.schedules import families as package
-
-        registry: dict[str, Family] = getattr(package, "FAMILIES", {})
-        for name, family in registry.items():
-            self.budget.spend(self.flat.ops / _OPS_PER_EFFORT)
-            try:
-                schedule = family.build(self.instance)
-            except FamilyError as error:
-                self.families.append(FamilyResult(name=name, value=None, peak=None, reason=str(error)))
-                continue
-            self.families.append(self.judge_family(name, schedule))
-
-    def judge_family(self, name: str, schedule: Schedule) -> FamilyResult:
-        """Time a family's schedule under the instance's costs and caps, and take it if it is the best."""
-        value, held = self.figures(schedule)
-        cap, reason = self.instance.memory.cap, ""
-        for rank, peak in enumerate(held):
-            if cap is not None and peak > cap[rank]:
-                reason = f"takes {peak} on rank {rank}, where the cap is {cap[rank]}"
-                break
-        if not reason:
-            if self.value is None or value < self.value:
-                self.orders, self.family, self.value, self.source = None, schedule, value, name
-                self.report(name)
-            self.offer(self.flat.orders(schedule), name)
-        return FamilyResult(name=name, value=value, peak=max(held), reason=reason)
-
-    def figures(self, schedule: Schedule) -> tuple[int, list[int]]:
-        """Objective and peak of each rank of a schedule, through queues where they describe it, which is faster."""
-        instance = self.instance
-        flat = Flat(instance.with_(costs=replace(instance.costs, split="BW" not in schedule.kinds)))
-        orders = flat.orders(schedule)
-        if orders is not None and flat.schedule(orders) == schedule:
-            value = self.measure(orders, flat)
-            if value is not None:
-                static = instance.memory.static
-                return value, [peak + s for peak, s in zip(peaks(flat, orders), static, strict=True)]
-        timeline = timeline_of(schedule, instance)
-        return timeline.value(instance.objective), [peak.memory for peak in timeline.peaks]

@@ -12,10 +12,10 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
 
 from bubbleproof.schedules.instance import Instance
+from bubbleproof.solver.budget import Budget
 from bubbleproof.solver.enlarge import Repeating, in_flight
 from bubbleproof.solver.flat import Flat
 from bubbleproof.solver.periodic import Words, find_period
-from bubbleproof.solver.search import Budget
 from bubbleproof.solver.steady import Timed, timed
 
 if TYPE_CHECKING:

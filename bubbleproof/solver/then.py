@@ -12,9 +12,11 @@ from bubbleproof.schedules.instance import Instance
 from bubbleproof.schedules.op import Op, Slot
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.solver.bounds import lower_bounds
+from bubbleproof.solver.budget import Budget, OutOfBudget
 from bubbleproof.solver.choices.search import modelled, ordered, provable
+from bubbleproof.solver.measure import timeline_of
 from bubbleproof.solver.result import Level, OnProgress, Second, Then
-from bubbleproof.solver.search import Budget, OutOfBudget, Search, timeline_of
+from bubbleproof.solver.search import Search
 from bubbleproof.verify.certificate import Certificate
 
 __all__ = ["check_then", "second_objectives", "weakest"]

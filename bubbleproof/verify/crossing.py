@@ -9,20 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from typing import TypeAlias
 
 import msgspec
 
 from bubbleproof.verify.normal_form import Refused, Step
 
-__all__ = ["Crossings", "TooManyStates", "crossing", "crossings"]
+__all__ = ["FIRST", "Crossings", "State", "TooManyStates", "crossing", "crossings"]
 
 _NEVER = -(1 << 60)
 
 _MOST = 40_000_000
 """Comparisons of states after which the checker gives up: well below a minute."""
 
-_State = tuple[int, ...]
+State: TypeAlias = tuple[int, ...]
 """The load of earlier backwards, then the values of the backwards under way, the oldest first."""
+
+FIRST: State = (_NEVER, 0)
+"""The state when microbatch 0 has started."""
 
 
 class TooManyStates(Exception):  # a signal that the enumeration was given up
@@ -70,7 +74,7 @@ class Crossings(msgspec.Struct, frozen=True):
             least[i] = least[i + 1] + (kept[i + 1] - kept[i]) * back
             after = following[i]
             if after is not None:
-                least[i] = max(least[i], self._return(kept[i], kept[after]) + least[after])
+                least[i] = max(least[i], self.back(kept[i], kept[after]) + least[after])
         return least
 
     def _following(self, kept: Sequence[int]) -> list[int | None]:
@@ -83,7 +87,7 @@ class Crossings(msgspec.Struct, frozen=True):
             found.append(after if after < len(kept) else None)
         return found
 
-    def _return(self, i: int, j: int) -> int:
+    def back(self, i: int, j: int) -> int:
         """Least increase from the end of backward i to the start of forward j, at least n later."""
         return self.lap + (j - i - self.cap) * self.load
 
@@ -110,20 +114,20 @@ class Crossings(msgspec.Struct, frozen=True):
             The enumeration was given up.
         """
         later, following, compared, oldest = self.later(kept), self._following(kept), 0, 0
-        states: list[_State] = [(_NEVER, 0)]
+        states: list[State] = [FIRST]
         for at in range(1, len(kept)):
             j, gone = kept[at], oldest
             while j - kept[oldest] >= self.cap:
                 oldest += 1
-            begun = (self._start(state, kept[gone:oldest], j - kept[at - 1], j) for state in states)
+            begun = (self.start(state, kept[gone:oldest], j - kept[at - 1], j) for state in states)
             states = [state for state in begun if state[-1] + later[at] <= target]
             for place in range(1, at - oldest + 1):
                 i = kept[oldest + place - 1]
                 back = following[oldest + place - 1]
-                room = target - (0 if back is None else self._return(i, kept[back]) + later[back])
-                found: set[_State] = set()
+                room = target - (0 if back is None else self.back(i, kept[back]) + later[back])
+                found: set[State] = set()
                 for state in states:
-                    for new in self._meet(state, place, (j - i if place == at - oldest else 0)):
+                    for _, new in self.meet(state, place, (j - i if place == at - oldest else 0)):
                         if new[-1] + later[at] <= target and new[place] <= room:
                             found.add(new)
                 states, work = _undominated(found)
@@ -135,7 +139,7 @@ class Crossings(msgspec.Struct, frozen=True):
                 states = [state for state in states if max(state[1:]) <= latest]
         return min((state[-1] for state in states), default=None), compared
 
-    def _start(self, state: _State, gone: Sequence[int], ahead: int, j: int) -> _State:
+    def start(self, state: State, gone: Sequence[int], ahead: int, j: int) -> State:
         """The state in which forward j, `ahead` after the last one kept, has just started on the first rank."""
         load = state[0] + ahead * self.load
         for i, value in zip(gone, state[1:], strict=False):
@@ -145,10 +149,11 @@ class Crossings(msgspec.Struct, frozen=True):
             start = max(start, state[-1] + ahead * (self.turn - self.slack))
         return (load, *state[1 + len(gone) :], start)
 
-    def _meet(self, state: _State, place: int, after: int) -> Iterable[_State]:
-        """The states after the newest forward has met a backward: one of the two waits for the other.
+    def meet(self, state: State, place: int, after: int) -> Iterable[tuple[int, State]]:
+        """On which rank from the end the newest forward meets a backward, and the state after one waited for the other.
 
         If it is the last one it meets, it is `after` microbatches after it, and the last rank has run all in between.
+        Other meetings are no better than these.
         """
         backward, forward = state[place], state[-1]
         ahead = forward - backward
@@ -157,12 +162,12 @@ class Crossings(msgspec.Struct, frozen=True):
         for steps in (low, high) if high > low else (low,):
             waits = backward if steps == self.ranks else max(backward, forward - steps * self.turn)
             goes = max(forward, backward + steps * self.turn - self.slack, backward + after * (self.turn - self.slack))
-            yield (*state[:place], waits, *state[place + 1 : -1], goes)
+            yield steps, (*state[:place], waits, *state[place + 1 : -1], goes)
 
 
-def _undominated(states: Iterable[_State]) -> tuple[list[_State], int]:
+def _undominated(states: Iterable[State]) -> tuple[list[State], int]:
     """The states than which no other one is everywhere at least as early; and how many comparisons that took."""
-    kept: list[_State] = []
+    kept: list[State] = []
     compared = 0
     for state in sorted(states, key=sum):
         compared += 1 + len(kept)

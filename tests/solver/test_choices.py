@@ -16,7 +16,7 @@ from bubbleproof.solver import solve
 from bubbleproof.solver.bounds import lower_bounds
 from bubbleproof.solver.choices.greedy import Chooser
 from bubbleproof.solver.choices.search import wishes
-from bubbleproof.solver.search import plain_is_best, timeline_of
+from bubbleproof.solver.measure import plain_is_best, timeline_of
 from bubbleproof.verify import Verdict, verify
 from bubbleproof.verify.strategies import instances
 from tests.solver.test_bounds import orders, times

@@ -27,7 +27,7 @@ from bubbleproof.solver.cpsat.windows import Rearranging
 from bubbleproof.solver.driver import solve
 from bubbleproof.solver.flat import Flat, least_span, peaks, replay_flat
 from bubbleproof.solver.heuristics import greedy
-from bubbleproof.solver.search import plain_is_best
+from bubbleproof.solver.measure import plain_is_best
 from bubbleproof.solver.tuning import grid
 from bubbleproof.verify import Verdict, verify
 from bubbleproof.verify.certificate import Certificate, check

@@ -27,8 +27,8 @@ from bubbleproof.solver.driver import solve
 from bubbleproof.solver.every import solve_every
 from bubbleproof.solver.flat import Flat, least_span, peaks, replay_flat
 from bubbleproof.solver.heuristics import greedy
+from bubbleproof.solver.measure import plain_is_best
 from bubbleproof.solver.repair.driver import repair
-from bubbleproof.solver.search import plain_is_best
 from bubbleproof.solver.tuning import grid
 from bubbleproof.verify import Verdict, verify
 from bubbleproof.verify.certificate import Certificate, check

@@ -11,11 +11,12 @@ from bubbleproof.schedules.placement import custom, linear, loop, vee
 from bubbleproof.schedules.table import Table
 from bubbleproof.schedules.timeline import replay
 from bubbleproof.solver import grown, solve
+from bubbleproof.solver.budget import Budget
 from bubbleproof.solver.flat import Flat, least_span, peaks, replay_flat
 from bubbleproof.solver.grown import grow
 from bubbleproof.solver.heuristics import greedy
 from bubbleproof.solver.periodic import Word, Words, find_period
-from bubbleproof.solver.search import Budget, Search
+from bubbleproof.solver.search import Search
 from bubbleproof.solver.tuning import grid
 from bubbleproof.verify import Verdict, verify
 from bubbleproof.verify.bulk import prove_starts

@@ -36,7 +36,7 @@ CLAIMED = Instance(linear(4), 12, Costs.make(4, F=1, B=1, W=1), Memory.make(4, 4
 def without_crossings():
     """The rule `crossing` would certify these instances before CP-SAT or a proof is asked for."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Search, "crossings", lambda self: None)
+        patch.setattr("bubbleproof.solver.search.raise_by_crossings", lambda search: None)
         yield
 
 

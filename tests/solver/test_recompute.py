@@ -16,7 +16,7 @@ from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.schedules.timeline import replay
 from bubbleproof.solver import solve
 from bubbleproof.solver.bounds import lower_bounds
-from bubbleproof.solver.search import timeline_of
+from bubbleproof.solver.measure import timeline_of
 from bubbleproof.verify import Verdict, verify
 from bubbleproof.verify.certificate import check
 

@@ -24,7 +24,7 @@ pytest.importorskip("pumpkin_solver", reason="the solver for proofs is an option
 def without_crossings():
     """The rule `crossing` would certify these instances before CP-SAT or a proof is asked for."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Search, "crossings", lambda self: None)
+        patch.setattr("bubbleproof.solver.search.raise_by_crossings", lambda search: None)
         yield
 
 

@@ -20,7 +20,6 @@ from bubbleproof.schedules.formats.schedule_json import Document, load, loads
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.schedules.placement import vee
 from bubbleproof.solver import solve
-from bubbleproof.solver.search import Search
 
 HARD = """
 format = "bubbleproof-instance/1"
@@ -42,7 +41,7 @@ EASY = Instance(vee(2), 3, Costs.make(4, F=1, B=1, W=1), Memory.make(4, 2, cap=4
 def without_crossings():
     """The rule `crossing` would certify these instances before CP-SAT or a proof is asked for."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Search, "crossings", lambda self: None)
+        patch.setattr("bubbleproof.solver.search.raise_by_crossings", lambda search: None)
         yield
 
 

@@ -11,13 +11,13 @@ from bubbleproof.schedules.costs import Costs, Memory
 from bubbleproof.schedules.instance import Instance
 from bubbleproof.schedules.placement import linear, loop, vee
 from bubbleproof.solver import solve, solve_every
+from bubbleproof.solver.budget import Budget
 from bubbleproof.solver.cpsat.constraints import Steady
 from bubbleproof.solver.cpsat.kernel import fast_kernel, find_kernel, overlaid
 from bubbleproof.solver.cpsat.objective import Question
 from bubbleproof.solver.flat import Flat
 from bubbleproof.solver.heuristics import greedy, one_at_a_time
 from bubbleproof.solver.periodic import cut_period, find_period
-from bubbleproof.solver.search import Budget
 from bubbleproof.solver.steady import timed
 from bubbleproof.solver.tuning import grid
 from bubbleproof.verify import Verdict, verify

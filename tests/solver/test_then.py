@@ -14,7 +14,7 @@ from bubbleproof.schedules.op import Op
 from bubbleproof.schedules.placement import custom, linear, vee
 from bubbleproof.schedules.schedule import Schedule
 from bubbleproof.solver import solve
-from bubbleproof.solver.search import timeline_of
+from bubbleproof.solver.measure import timeline_of
 from bubbleproof.verify import Verdict, verify
 from bubbleproof.verify.certificate import check
 

@@ -16,7 +16,7 @@ from bubbleproof.solver.bounds import lower_bounds
 from bubbleproof.solver.driver import solve
 from bubbleproof.solver.flat import Flat, replay_flat
 from bubbleproof.solver.heuristics import one_at_a_time
-from bubbleproof.solver.search import plain_is_best
+from bubbleproof.solver.measure import plain_is_best
 from bubbleproof.verify import verify
 from bubbleproof.verify.certificate import check
 from tests.brute import least_makespan

@@ -368,7 +368,7 @@ class ChoiceQuestion:
         return found
 
     def _hints(self, v: Choices, schedule: Schedule) -> None:
-        from bubbleproof.solver.search import timeline_of
+        from bubbleproof.solver.measure import timeline_of
 
         hinted: dict[int, tuple[cp_model.IntVar, int]] = {}
         timeline = timeline_of(schedule, self.instance)

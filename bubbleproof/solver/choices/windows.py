@@ -90,7 +90,7 @@ def rearrange(search: Search, *, ordered: bool) -> None:
     OutOfBudget
         The time or effort ended first.
     """
-    from bubbleproof.solver.search import timeline_of
+    from bubbleproof.solver.measure import timeline_of
 
     rng = random.Random(search.seed)
     idle, timeline = 0, timeline_of(search.schedule, search.instance)

@@ -7,12 +7,11 @@ can be repeated. An answer `impossible` says nothing about schedules without suc
 
 from __future__ import annotations
 
-import queue
-import threading
 from typing import TYPE_CHECKING
 
 from bubbleproof.solver.cpsat.constraints import Steady
-from bubbleproof.solver.cpsat.objective import Answer, Question
+from bubbleproof.solver.cpsat.interrupt import interruptibly
+from bubbleproof.solver.cpsat.objective import Question
 from bubbleproof.solver.flat import Orders
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def join(search: Search, orders: Orders, steady: Steady) -> None:
                 hint=times,
                 steady=steady,
             )
-            answer = _asked(question)
+            answer = interruptibly(question.ask, question.stop)
             search.budget.spend(max(answer.effort, _LEAST_EFFORT))
             found = None if answer.orders is None else search.offer(answer.orders, "cp-sat with a steady state")
             if found is not None and answer.orders is not None and found < best:
@@ -71,27 +70,3 @@ def join(search: Search, orders: Orders, steady: Steady) -> None:
         if not undecided:
             return
         piece *= 4
-
-
-def _asked(question: Question) -> Answer:
-    """Ask in a thread, so that Ctrl-C stops CP-SAT and is raised here."""
-    answers: queue.SimpleQueue[Answer | BaseException] = queue.SimpleQueue()
-
-    def run() -> None:
-        try:
-            answers.put(question.ask())
-        except BaseException as error:  # it is raised again in the main thread
-            answers.put(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        thread.join()
-    except KeyboardInterrupt:
-        question.stop()
-        thread.join()
-        raise
-    answer = answers.get()
-    if isinstance(answer, BaseException):
-        raise answer
-    return answer

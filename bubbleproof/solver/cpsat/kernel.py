@@ -15,9 +15,9 @@ from math import ceil
 
 from ortools.sat.python import cp_model
 
+from bubbleproof.solver.budget import Budget, OutOfBudget
 from bubbleproof.solver.cpsat.interrupt import solve_interruptibly
 from bubbleproof.solver.flat import Flat, Orders
-from bubbleproof.solver.search import Budget, OutOfBudget
 
 __all__ = ["Kernel", "KernelAnswer", "fast_kernel", "find_kernel", "overlaid"]
 
