@@ -9,7 +9,6 @@ recurrence of the bound; the weight gradients are then put into the gaps, and ea
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fractions import Fraction
 
 import msgspec
 
@@ -26,9 +25,6 @@ _Link = tuple["_Link | None", int]
 _VARIATIONS = ((4, 0, 0), (30, 0, 0), (10, 0, 8), (10, 2, 8), (10, 4, 8), (10, 2, 0), (10, 8, 8), (200, 0, 0))
 """Beams, and by how many sixteenths of a weight gradient a turn and a lap are taken to be longer than they are."""
 
-_SHARES = (Fraction(0), Fraction(3, 4))
-"""How much of the slack a weight gradient may take; tried one after the other."""
-
 _MOST_STEPS = 200_000
 """Steps of the recurrence of the largest beam but the first."""
 
@@ -44,8 +40,9 @@ def meetings(instance: Instance) -> Crossings | None:
     placement = instance.placement
     if not placement.plain or not instance.identical or instance.recompute:
         return None
+    step = Step(instance)
     try:
-        x = crossings(Step(instance), 0)
+        x = crossings(step, step.routes[0][1][0])
     except Refused:
         return None
     return x if x.cap < x.ranks else None  # with room for as many as ranks nothing has to wait
@@ -57,7 +54,7 @@ def schedules(flat: Flat, x: Crossings) -> Iterator[tuple[Orders | None, float]]
     Wider beams and other times stand in for what the recurrence leaves out: on the later ranks weight gradients need
     room too. With a longer lap or a longer turn the pattern leaves some.
     """
-    count, after = flat.instance.microbatches - 1, x.lap - x.trip
+    count = flat.instance.microbatches - 1
     weight = flat.duration[2] if flat.width == 3 else 0
     before: list[list[list[int]]] = []
     for beam, longer_turn, longer_lap in _VARIATIONS:
@@ -72,9 +69,7 @@ def schedules(flat: Flat, x: Crossings) -> Iterator[tuple[Orders | None, float]]
             yield None, effort
             continue
         before.append(rows)
-        for share in _SHARES:
-            yield from_meetings(flat, rows, share, after), effort + flat.ops / _OPS_PER_EFFORT
-            effort = 0.0
+        yield from_meetings(flat, rows), effort + flat.ops / _OPS_PER_EFFORT
 
 
 def pattern(x: Crossings, count: int, beam: int) -> list[list[int]]:
@@ -148,87 +143,27 @@ def _in_order(rows: list[list[int]]) -> list[list[int]]:
     return rows
 
 
-def from_meetings(flat: Flat, rows: list[list[int]], share: Fraction, after: int) -> Orders | None:
+def from_meetings(flat: Flat, rows: list[list[int]]) -> Orders | None:
     """Orders with the forwards and backwards of a pattern, and the weight gradients in their gaps.
 
     Parameters
     ----------
     rows
         A pattern, for each microbatch.
-    share
-        Of the time for which the next forward or backward may be put off without making the whole longer, the part
-        that a weight gradient may take.
-    after
-        Least time from a backward to the forward that takes its place in memory.
 
     Returns
     -------
     Orders
         None if memory is too small for the pattern.
     """
-    todo = [_sequence(rows, rank) for rank in range(flat.ranks)]
-    latest = _latest(flat, todo, after)
-    return None if latest is None else _Filling(flat, todo, latest, share).go()
-
-
-def _latest(flat: Flat, todo: list[list[int]], after: int) -> list[list[int]] | None:
-    """When each forward and backward of each rank must start at the latest; None if they deadlock."""
-    ranks = range(flat.ranks)
-    base = [row[0] // flat.width * flat.width for row in flat.queues_of_rank]
-    weight = [flat.duration[queue + 2] if flat.width == 3 else 0 for queue in base]
-    place = [
-        ([i for i, kind in enumerate(row) if kind == 0], [i for i, kind in enumerate(row) if kind]) for row in todo
-    ]
-    count = [[sum(row[:i]) if kind else i - sum(row[:i]) for i, kind in enumerate(row)] for row in todo]
-    room = [
-        len(todo[rank])
-        if flat.cap is None or flat.change[base[rank]] <= 0
-        else flat.cap[rank] // flat.change[base[rank]]
-        for rank in ranks
-    ]
-
-    def before(rank: int, i: int) -> list[tuple[int, int, int]]:
-        """What an op waits for: rank, position and time in between."""
-        kind, k = todo[rank][i], count[rank][i]
-        found = [(rank, i - 1, 0)] if i else []
-        for queue, delay in flat.inputs[base[rank] + kind]:
-            other = flat.rank[queue]
-            found.append((other, place[other][queue - base[other]][k], delay))
-        if kind == 0 and k >= room[rank]:
-            found.append((rank, place[rank][1][k - room[rank]], after))
-        return found
-
-    ends: list[list[int]] = [[] for _ in ranks]
-    sequence: list[tuple[int, int]] = []
-    moved = True
-    while moved:
-        moved = False
-        for rank in ranks:
-            while (i := len(ends[rank])) < len(todo[rank]):
-                needs = before(rank, i)
-                if any(len(ends[r]) <= at for r, at, _ in needs):
-                    break
-                ready = max((ends[r][at] + delay for r, at, delay in needs), default=0)
-                ends[rank].append(ready + flat.duration[base[rank] + todo[rank][i]])
-                sequence.append((rank, i))
-                moved = True
-    if len(sequence) < sum(map(len, todo)):
-        return None
-    last = max(ends[rank][-1] + weight[rank] for rank in ranks)
-    latest = [[last - weight[rank]] * len(todo[rank]) for rank in ranks]
-    for rank, i in reversed(sequence):
-        latest[rank][i] -= flat.duration[base[rank] + todo[rank][i]]
-        for r, at, delay in before(rank, i):
-            latest[r][at] = min(latest[r][at], latest[rank][i] - delay)
-    return latest
+    return _Filling(flat, [_sequence(rows, flat.stage[queues[0]]) for queues in flat.queues_of_rank]).go()
 
 
 class _Filling:
     """Runs the forwards and backwards of a pattern as soon as they can, and weight gradients where they fit."""
 
-    def __init__(self, flat: Flat, todo: list[list[int]], latest: list[list[int]], share: Fraction) -> None:
-        self.flat, self.todo, self.latest, self.share = flat, todo, latest, share
-        self.split = flat.width == 3
+    def __init__(self, flat: Flat, todo: list[list[int]]) -> None:
+        self.flat, self.todo, self.split = flat, todo, flat.width == 3
         self.base = [queue // flat.width * flat.width for queue in (row[0] for row in flat.queues_of_rank)]
         self.at, self.free, self.level = ([0] * flat.ranks for _ in range(3))
         self.owed = [0] * flat.ranks
@@ -244,9 +179,10 @@ class _Filling:
             if not known:
                 return None
             start, rank = min(known)
-            if not self.run(rank, start):
+            queue = self.run(rank, start)
+            if queue is None:
                 return None
-            for other in (rank - 1, rank, rank + 1):
+            for other in {rank, *(self.flat.rank[target] for target, _ in self.flat.outputs[queue])}:
                 if other in left:
                     left[other] = self.ready(other)
                     if self.at[other] == len(self.todo[other]):
@@ -267,21 +203,19 @@ class _Filling:
             return None
         return max((self.ends[queue][k] + delay for queue, delay in inputs), default=0)
 
-    def run(self, rank: int, start: int) -> bool:
-        """Run the next forward or backward; False if memory is too small for it."""
+    def run(self, rank: int, start: int) -> int | None:
+        """Run the next forward or backward and return its queue; None if memory is too small for it."""
         flat = self.flat
         kind = self.todo[rank][self.at[rank]]
         queue = self.base[rank] + kind
-        slack = self.latest[rank][self.at[rank]] - start
-        most = start + max(0, int(slack * self.share))
         room = None if flat.cap is None else flat.cap[rank] - max(flat.change[queue], 0)
         while self.owed[rank] and (
-            self.free[rank] + flat.duration[self.base[rank] + 2] <= most
+            self.free[rank] + flat.duration[self.base[rank] + 2] <= start
             or (room is not None and self.level[rank] > room)
         ):
             self.weigh(rank)
         if room is not None and self.level[rank] > room:
-            return False
+            return None
         self.free[rank] = max(start, self.free[rank]) + flat.duration[queue]
         self.level[rank] += flat.change[queue]
         self.ends[queue].append(self.free[rank])
@@ -289,7 +223,7 @@ class _Filling:
         self.count[rank][kind] += 1
         self.at[rank] += 1
         self.owed[rank] += kind if self.split else 0
-        return True
+        return queue
 
     def weigh(self, rank: int) -> None:
         """Run a weight gradient now."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-from fractions import Fraction
 from itertools import pairwise
 
 import pytest
 
 from bubbleproof.schedules.costs import Costs, Memory
 from bubbleproof.schedules.instance import Instance
-from bubbleproof.schedules.placement import linear, vee
+from bubbleproof.schedules.placement import custom, linear, vee
 from bubbleproof.solver.bounds import lower_bounds
 from bubbleproof.solver.flat import Flat, peaks, replay_flat
 from bubbleproof.solver.meetings import from_meetings, meetings, pattern, schedules
@@ -43,6 +42,12 @@ def best(instance: Instance) -> int:
 )
 def test_a_pattern_comes_within_a_few_steps_of_a_known_optimum(p, m, times, comm, cap, optimum):
     assert optimum <= best(chain(p, m, times, comm, cap)) <= optimum * 1.06
+
+
+def test_it_does_not_matter_which_rank_runs_which_stage():
+    straight = chain(5, 16, (18, 17, 9), 1, 3)
+    for ranks in ((4, 3, 2, 1, 0), (2, 0, 4, 1, 3)):
+        assert best(straight.with_(placement=custom(ranks))) == best(straight)
 
 
 def test_many_ranks_get_a_schedule_that_the_greedy_is_far_from():
@@ -93,16 +98,20 @@ def test_a_pattern_is_one_that_orders_can_have():
                 assert row[i - (j - len(row))] <= rows[j - 1][i - (j - 1 - len(rows[j - 1]))]
 
 
-def test_the_share_of_slack_moves_weight_gradients_and_nothing_else():
+def test_orders_run_forwards_before_backwards_exactly_where_the_pattern_says_so():
     instance = chain(6, 18, (18, 17, 9), 1, 4)
     flat, x = Flat(instance), meetings(instance)
     assert x is not None
     rows = pattern(x, 17, 20)
-    some, all_ = (from_meetings(flat, rows, Fraction(share), x.lap - x.trip) for share in (0, 1))
-    assert some is not None
-    assert all_ is not None
-    without = [[[queue for queue in row if queue % 3 < 2] for row in orders] for orders in (some, all_)]
-    assert without[0] == without[1]
+    orders = from_meetings(flat, rows)
+    assert orders is not None
+    for rank, order in enumerate(orders):
+        kinds = [queue % 3 for queue in order]
+        forward = [at for at, kind in enumerate(kinds) if kind == 0]
+        backward = [at for at, kind in enumerate(kinds) if kind == 1]
+        for j, row in enumerate(rows):
+            for i, ranks in enumerate(row, start=j - len(row)):
+                assert (forward[j] < backward[i]) == (rank < ranks)
 
 
 def test_instances_without_meetings_are_left_alone():
